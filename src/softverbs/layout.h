@@ -48,7 +48,7 @@ enum {
  * | 12-15 | WRITE_IMM: byte count; SEND: whole message length       |
  * | 16-19 | SEND: offset of this fragment in the message            |
  * | 20-23 | stage chunk + 1, or 0: the payload is in the ring       |
- * | 24-31 | sequence of this request on its lane, for acked and nak |
+ * | 24-31 | number of this record on its lane, from 0; acked and nak |
  * | 32-63 | first 32 bytes of the payload; more slots follow        |
  */
 enum record_op {
@@ -90,7 +90,7 @@ static_assert(sizeof(struct slot) == SLOT_BYTES, "slot");
 struct lane_words {
 	uint64_t tail;	 /* slots published; release, after the slots */
 	uint64_t head;	 /* peer slots I am done with; after copying out */
-	uint64_t acked;	 /* peer requests completed here, in order */
+	uint64_t acked;	 /* peer records completed here, in order */
 	uint64_t credit; /* receives ever posted here */
 	uint32_t rqmin;	 /* smallest receive ever posted, bytes */
 	uint32_t pd;	 /* protection domain of this side's queue pair */
@@ -105,6 +105,7 @@ enum nak_code {
 	NAK_INVALID_REQUEST = 1, /* too long for the receive, malformed */
 	NAK_ACCESS = 2,
 	NAK_OPERATION = 3, /* the target could not do it */
+	NAK_GONE = 4,	   /* its queue pair takes no requests any more */
 };
 
 /*

@@ -33,6 +33,7 @@
 struct wire;
 struct wire_link;
 struct wire_listener;
+struct wire_lane;
 
 enum { WIRE_MESSAGE_MAX = 512 }; /* bytes of one connection manager message */
 
@@ -41,9 +42,10 @@ struct wire_handler {
 	void (*message)(void *user, struct wire_link *link, const void *message,
 			size_t bytes);
 
-	/* Lane has news: records, or words that moved.  Called at most once
-	 * per lane and pump; may be called without cause. */
-	void (*lane)(void *user, struct wire_link *link, unsigned lane);
+	/* Lane, open on this side, has news: records, or words that moved.
+	 * Called at most once per lane and pump; may be called without
+	 * cause. */
+	void (*lane)(void *user, struct wire_lane *lane);
 
 	/* The peer process is gone.  Every open lane has been offered to
 	 * lane() once more before.  The link stays valid until its last
@@ -133,7 +135,7 @@ struct wire_lane {
 	/* producing */
 	uint64_t tail;	      /* slots written */
 	uint64_t published;   /* slots the peer may see */
-	uint64_t sequence;    /* requests written, the next one's number */
+	uint64_t sequence;    /* records written, the next one's number */
 	uint64_t peer_head;   /* last checked copies of the peer's words */
 	uint64_t peer_acked;
 	uint64_t peer_credit;
@@ -142,7 +144,8 @@ struct wire_lane {
 	/* consuming */
 	uint64_t head;	      /* peer slots taken */
 	/* words for the peer, published by lane_answer() */
-	uint64_t acked, credit;
+	uint64_t acked;	      /* records completed: n is, once acked > n */
+	uint64_t credit;
 	uint32_t rqmin;
 	uint64_t epoch;
 	bool want;
@@ -182,6 +185,11 @@ RK_MUST_CHECK int lane_refresh(struct wire_lane *lane);
 /* Ask to be rung when the peer's words move.  After lane_want(true) call
  * lane_refresh() once more before giving up. */
 void lane_want(struct wire_lane *lane, bool want);
+
+/* The peer's queue pair takes requests (its epoch is even).  Asked after
+ * lane_flush(): true means that the peer takes what was published before it
+ * flushes its receives. */
+bool lane_peer_admits(const struct wire_lane *lane);
 
 /* Look at the peer's next record: 1 and a private, checked copy; 0 none;
  * -EPROTO nonsense.  The payload stays in the peer's memory. */
