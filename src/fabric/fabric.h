@@ -185,10 +185,24 @@ struct rk_timer {
 	void (*fire)(struct rk_timer *timer);
 };
 
+/*
+ * What a protocol keeps per context (its objects, totals), embedded in a struct
+ * of its own.  The protocol sets slots[its number] when it first needs it;
+ * rk_context_close() calls close() of each that is set, before any connection
+ * is destroyed: it destroys the protocol's connections, gives back their
+ * memory and frees the slot.
+ */
+enum rk_protocol { RK_PROTOCOL_STREAM, RK_PROTOCOL_SESSION, RK_PROTOCOLS };
+
+struct rk_context_slot {
+	void (*close)(struct rk_context_slot *slot);
+};
+
 /* Base of both implementations; the first member of theirs. */
 struct rk_context {
 	const struct rk_fabric_ops *ops;
 	struct rk_list timers;
+	struct rk_context_slot *slots[RK_PROTOCOLS];
 };
 
 /* For the implementations: prepare the base, run due timers, ask for the
@@ -297,7 +311,8 @@ static inline RK_MUST_CHECK int rk_conn_send(struct rk_conn *conn,
 }
 
 /* Post a WRITE; with RK_WITH_IMM the peer gets written(immediate) and uses up
- * a receive.  Errors as rk_conn_send(). */
+ * a receive.  count 0: no bytes; then address and key are not looked at.
+ * Errors as rk_conn_send(). */
 static inline RK_MUST_CHECK int
 rk_conn_write(struct rk_conn *conn, const struct rk_piece *pieces,
 	      unsigned count, uint64_t remote_addr, uint32_t rkey,
@@ -311,6 +326,8 @@ rk_conn_write(struct rk_conn *conn, const struct rk_piece *pieces,
  * Zeroed, page aligned, registered memory, counted against the context's cap.
  * With a conn (connecting, requested or established) and remote rights it is
  * memory for that peer alone; conn NULL is for local use (sources of sends).
+ * It outlives the connection: free it after rk_conn_destroy(), when the peer
+ * can write it no more and no work reads it.
  *   -ENOMEM  out of memory, over the cap or RLIMIT_MEMLOCK; logged, with the
  *            limit to raise
  */
