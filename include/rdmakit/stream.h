@@ -5,14 +5,17 @@
  * of 32 bytes by SEND, bytes by WRITE and WRITE WITH IMMEDIATE into a window
  * the peer announced.  doc/protocol-redis.md has the byte tables.
  *
- * Threads: as rdmakit/device.h.  rk_stream_read(), _peek() and _consume()
- * touch only this stream's memory and may run on another thread, if nothing
- * else is called on this stream meanwhile and the owner calls
- * rk_stream_service() afterwards.
+ * Threads: as rdmakit/device.h, with one exception.  One other thread at a time
+ * may read: rk_stream_pending(), _peek(), _read_offthread(),
+ * _consume_offthread(), _due() touch only this stream's memory and may run
+ * while the owner is in rk_context_process().  The owner must not read
+ * meanwhile, nor close the stream.  When that thread is done and
+ * rk_stream_due() says so, the owner calls rk_stream_service().
  *
  * Memory: registered bytes per stream are its receive window (a second one of
- * the same size once it is needed), and for what cannot be sent inline a
- * source buffer of at most the peer's window.
+ * the same size once bytes come faster than they are read), and for what
+ * cannot be sent inline a source buffer of at most 256 KiB.  The rest of a
+ * stream is less than 1 KiB, besides what the connection below it needs.
  */
 #ifndef RDMAKIT_STREAM_H
 #define RDMAKIT_STREAM_H
@@ -38,7 +41,9 @@ enum {
 
 struct rk_stream_params {
 	uint32_t window_bytes; /* ours, RK_STREAM_WINDOW_MIN.._MAX; 0: default */
-	unsigned receive_depth; /* 0 means 1024, what Valkey peers rely on */
+	unsigned receive_depth; /* 64..8192; 0 means 1024, what Valkey peers
+				 * rely on; our own sends assume that the peer
+				 * has this many or 1024, whichever is less */
 	unsigned linger_ms; /* last words after close; 0 means 1000 */
 };
 
@@ -52,9 +57,13 @@ enum rk_stream_event {
 };
 
 /*
- * Told when a level rises: readiness that was not there has come.  Runs inside
- * rk_context_process().  Any stream call is allowed inside, rk_stream_close()
- * too.  Whoever has not read everything asks rk_stream_ready() again.
+ * Told when there is something new: READABLE for each arrival of bytes and for
+ * the end; WRITABLE when the peer's window is first known, and when room has
+ * come back after a write took less than it was given; OPEN and CLOSED once.
+ * Runs inside rk_context_process(), never inside another call.  Any stream
+ * call is allowed inside, rk_stream_close() and rk_stream_abort() too.
+ * Whoever has not read everything is not told again about the rest: ask
+ * rk_stream_ready().
  */
 typedef void rk_stream_callback(struct rk_stream *stream, void *user,
 				unsigned events);
@@ -65,6 +74,8 @@ RK_API unsigned rk_stream_ready(const struct rk_stream *stream);
 /*
  * Start connecting; OPEN or CLOSED follows.  source NULL: any.  timeout_ms 0:
  * 5000.  params NULL: defaults.  *out is NULL on failure.
+ *   -EINVAL  a parameter is outside the range given above
+ *   -ENOMEM  out of memory, or of registered memory (logged)
  */
 RK_API int rk_stream_connect(struct rk_context *context,
 			     const struct sockaddr *addr,
@@ -76,7 +87,9 @@ RK_API int rk_stream_connect(struct rk_context *context,
 /*
  * Listen.  accepted() gets each stream when it is established; it is the
  * user's from then, and accepted() calls rk_stream_set_callback() or
- * rk_stream_close().  Port 0 takes a free one.
+ * rk_stream_close().  OPEN is not reported for it.  Port 0 takes a free one.
+ * Closing a listener refuses those that were not yet established; streams it
+ * gave live on.
  */
 typedef void rk_stream_accepted(struct rk_stream *stream, void *user);
 RK_API int rk_stream_listen(struct rk_context *context,
@@ -95,10 +108,11 @@ RK_API void *rk_stream_user(const struct rk_stream *stream);
 /*
  * Bytes taken (they are copied or sent: the memory is yours again at return),
  * possibly fewer than given.
- *   -EAGAIN      no room now; WRITABLE follows
+ *   -EAGAIN      no room now, or not open yet; WRITABLE follows
  *   -EPIPE       closed; rk_stream_error() says why
  * RK_STREAM_MORE: more follows in this loop turn, the peer need not be told
- * yet; rk_stream_flush() or a write without it does that.
+ * yet; rk_stream_flush() or a write without it does that.  It is told anyway
+ * after every 64 KiB and at the end of its window.
  */
 enum { RK_STREAM_MORE = 1 };
 RK_API ssize_t rk_stream_writev(struct rk_stream *stream,
@@ -110,7 +124,8 @@ RK_API void rk_stream_flush(struct rk_stream *stream);
 
 /*
  * Bytes read; 0: the peer closed in order and everything was read; -EAGAIN:
- * nothing now; else the error that ended the connection.
+ * nothing now; else the error that ended the connection.  Posts a new window
+ * to the peer when this read has made one due.  bytes must not be 0.
  */
 RK_API ssize_t rk_stream_read(struct rk_stream *stream, void *data,
 			      size_t bytes);
@@ -121,11 +136,24 @@ RK_API ssize_t rk_stream_read(struct rk_stream *stream, void *data,
  * write this memory at any time: copy before you check.
  */
 RK_API int rk_stream_peek(struct rk_stream *stream, struct iovec pieces[2]);
-RK_API void rk_stream_consume(struct rk_stream *stream, size_t bytes);
 RK_API size_t rk_stream_pending(const struct rk_stream *stream);
 
-/* Send what reading on another thread made due (a new window); cheap when
- * nothing is. */
+/* Done with the first bytes of them (no more than wait); posts a new window
+ * as rk_stream_read() does. */
+RK_API void rk_stream_consume(struct rk_stream *stream, size_t bytes);
+
+/*
+ * The same two for a thread that is not the owner: memory only, nothing is
+ * posted.  rk_stream_due(): the peer waits for a window that these reads have
+ * made free, so the owner must call rk_stream_service(); cheap, any time.
+ */
+RK_API ssize_t rk_stream_read_offthread(struct rk_stream *stream, void *data,
+					size_t bytes);
+RK_API void rk_stream_consume_offthread(struct rk_stream *stream,
+					size_t bytes);
+RK_API bool rk_stream_due(const struct rk_stream *stream);
+
+/* Owner: post what reading elsewhere made due; cheap when nothing is. */
 RK_API void rk_stream_service(struct rk_stream *stream);
 
 /*
@@ -151,7 +179,7 @@ struct rk_stream_stats {
 	uint64_t windows_announced; /* refills of our windows */
 	uint64_t window_stalls;	    /* writes that met a full peer window */
 	uint64_t stall_ns;	    /* time spent so */
-	uint64_t credit_stalls;	    /* writes that met an empty credit */
+	uint64_t credit_stalls;	    /* immediates held back for lack of credit */
 };
 RK_API void rk_stream_stats_get(const struct rk_stream *stream,
 				struct rk_stream_stats *out);
