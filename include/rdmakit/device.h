@@ -46,7 +46,8 @@ struct rk_context_params {
 RK_API int rk_context_open(struct rk_context **out,
 			   const struct rk_context_params *params);
 
-/* Everything on it is gone afterwards; NULL is fine.  No callback runs. */
+/* Everything on it is gone afterwards; NULL is fine.  No callback runs, and it
+ * is not called from one. */
 RK_API void rk_context_close(struct rk_context *context);
 
 /* For poll or epoll: readable when rk_context_process() may have work.  Only

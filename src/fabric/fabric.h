@@ -40,8 +40,12 @@ struct rk_mem {
 enum rk_close_reason {
 	RK_CLOSE_LOCAL,	       /* rk_conn_disconnect() ran to its end */
 	RK_CLOSE_PEER,	       /* the peer disconnected in order */
-	RK_CLOSE_REJECTED,     /* by the peer; status is the reject reason */
-	RK_CLOSE_UNREACHABLE,  /* no route, nobody there, connect timed out */
+	RK_CLOSE_REJECTED,     /* by the peer; status is the reject reason, 28
+				* when its program said so */
+	RK_CLOSE_UNREACHABLE,  /* status: -ECONNREFUSED nobody listens there,
+				* -ETIMEDOUT, -EHOSTUNREACH no route,
+				* -ECONNRESET it gave up meanwhile, or what the
+				* device said */
 	RK_CLOSE_ERROR,	       /* a completion failed, or the peer died;
 				* status is the enum ibv_wc_status or 0 */
 };
@@ -264,7 +268,9 @@ rk_fabric_connect(struct rk_context *context, const struct sockaddr *addr,
 
 /* Take a requested connection; receives are posted before the peer is told.
  * On failure the request has been rejected and the connection is still yours
- * to destroy. */
+ * to destroy.
+ *   -ECONNRESET  the peer gave up meanwhile
+ *   -ENOMEM, -EINVAL */
 static inline RK_MUST_CHECK int
 rk_conn_accept(struct rk_conn *conn, const struct rk_conn_params *params,
 	       const void *private_data, size_t bytes,
@@ -328,6 +334,7 @@ rk_conn_write(struct rk_conn *conn, const struct rk_piece *pieces,
  * memory for that peer alone; conn NULL is for local use (sources of sends).
  * It outlives the connection: free it after rk_conn_destroy(), when the peer
  * can write it no more and no work reads it.
+ *   -EINVAL  no bytes, or remote rights without a conn
  *   -ENOMEM  out of memory, over the cap or RLIMIT_MEMLOCK; logged, with the
  *            limit to raise
  */
