@@ -60,6 +60,11 @@ struct rk_verbs_table {
 			       struct ibv_async_event *event);
 	void (*ack_async_event)(struct ibv_async_event *event);
 
+	/* The contexts that ids' ->verbs point at; a queue pair of an id takes a
+	 * domain and completion queues of these only.  NULL terminated. */
+	struct ibv_context **(*cm_get_devices)(int *count);
+	void (*cm_free_devices)(struct ibv_context **list);
+
 	struct rdma_event_channel *(*cm_create_event_channel)(void);
 	void (*cm_destroy_event_channel)(struct rdma_event_channel *channel);
 	int (*cm_create_id)(struct rdma_event_channel *channel,
