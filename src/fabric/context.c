@@ -60,7 +60,7 @@ unsigned rk_context_run_timers(struct rk_context *context)
 		return 0;
 	now_ns = rk_context_now_ns(context);
 	rk_list_init(&due);
-	rk_list_for_each_safe(pos, tmp, &context->timers) {
+	rk_list_for_each_safe (pos, tmp, &context->timers) {
 		timer = rk_list_entry(pos, struct rk_timer, node);
 		if (timer->at_ns > now_ns)
 			break;

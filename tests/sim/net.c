@@ -172,11 +172,13 @@ static void world_up(struct world *w, uint64_t seed)
 	world_open(w, seed);
 	if (world_connect(w) ||
 	    rk_mem_alloc(w->context[0], w->a.conn, TARGET_BYTES,
-			 RK_REMOTE_WRITE, &w->a.target) ||
+			 RK_REMOTE_WRITE, &w->a.target) != -ENOTCONN ||
 	    rk_mem_alloc(w->context[0], NULL, TARGET_BYTES, 0, &w->a.source))
 		abort();
 	sim_settle(w->net);
-	if (!w->a.established || !w->b.established)
+	if (!w->a.established || !w->b.established ||
+	    rk_mem_alloc(w->context[0], w->a.conn, TARGET_BYTES,
+			 RK_REMOTE_WRITE, &w->a.target))
 		abort();
 }
 
@@ -201,8 +203,8 @@ static int write_number(struct world *w, uint32_t number, unsigned flags)
 
 	ret = rk_conn_write(w->a.conn, &piece, 1, at, w->b.target.rkey, 0,
 			    RK_INLINE, 0);
-	return ret ? ret :
-		     rk_conn_write(w->a.conn, NULL, 0, 0, 0, number,
+	return ret ? ret
+		   : rk_conn_write(w->a.conn, NULL, 0, 0, 0, number,
 				   RK_WITH_IMM | flags, number);
 }
 
@@ -346,8 +348,7 @@ static void rnr_retries_run_out(void)
 	   "the sender ends with RNR retries exceeded");
 	sim_hold(w.context[1], false);
 	sim_settle(w.net);
-	ok(w.b.received == 16 && w.b.closed == 1 &&
-		   w.b.reason == RK_CLOSE_PEER,
+	ok(w.b.received == 16 && w.b.closed == 1 && w.b.reason == RK_CLOSE_PEER,
 	   "the receiver gets what came before, then PEER");
 	world_close(&w);
 }

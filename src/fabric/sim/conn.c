@@ -15,9 +15,8 @@
 
 enum { CONNECT_TIMEOUT_MS = 5000 };
 
-static struct sim_conn *conn_new(struct sim_context *context,
-				 struct pair *pair, enum side side,
-				 enum conn_state state)
+static struct sim_conn *conn_new(struct sim_context *context, struct pair *pair,
+				 enum side side, enum conn_state state)
 {
 	struct sim_conn *conn = rk_zalloc(sizeof(*conn));
 
@@ -48,7 +47,7 @@ static struct pair *pair_new(struct sim_net *net,
 			     const struct sockaddr_storage *addr,
 			     const struct sockaddr_storage *source)
 {
-	struct pair *pair = must_calloc(1, sizeof(*pair));
+	struct pair *pair = sim_must_calloc(1, sizeof(*pair));
 
 	pair->references = 1;
 	pair->id = ++net->pair_count;
@@ -57,17 +56,17 @@ static struct pair *pair_new(struct sim_net *net,
 	rk_list_init(&pair->from[PASSIVE].works);
 	pair->address = *addr;
 	pair->source = *source;
-	if (!addr_port(&pair->source))
-		addr_set_port(&pair->source, 32768 + pair->id % 16384);
+	if (!sim_addr_port(&pair->source))
+		sim_addr_set_port(&pair->source, 32768 + pair->id % 16384);
 	return pair;
 }
 
-int conn_connect(struct rk_context *base, const struct sockaddr *addr,
-		 const struct sockaddr *source,
-		 const struct rk_conn_params *params, const void *private_data,
-		 size_t bytes, int timeout_ms,
-		 const struct rk_conn_handler *handler, void *user,
-		 struct rk_conn **out)
+int sim_conn_connect(struct rk_context *base, const struct sockaddr *addr,
+		     const struct sockaddr *source,
+		     const struct rk_conn_params *params,
+		     const void *private_data, size_t bytes, int timeout_ms,
+		     const struct rk_conn_handler *handler, void *user,
+		     struct rk_conn **out)
 {
 	struct sim_context *context = sim_context_of(base);
 	struct sim_net *net = context->net;
@@ -76,13 +75,14 @@ int conn_connect(struct rk_context *base, const struct sockaddr *addr,
 	struct pair *pair;
 
 	*out = NULL;
-	if (addr_copy(&to, addr) || (source && addr_copy(&from, source)))
+	if (sim_addr_copy(&to, addr) ||
+	    (source && sim_addr_copy(&from, source)))
 		return -EAFNOSUPPORT;
 	if (!is_valid(params) || bytes > REQUEST_PRIVATE_BYTES)
 		return -EINVAL;
 	pair = pair_new(net, &to, &from);
 	conn = conn_new(context, pair, ACTIVE, CONNECTING);
-	pair_put(pair);
+	sim_pair_put(pair);
 	if (!conn)
 		return -ENOMEM;
 	conn->base.handler = handler;
@@ -94,13 +94,17 @@ int conn_connect(struct rk_context *base, const struct sockaddr *addr,
 	pair->request_params = *params;
 	if (bytes)
 		memcpy(pair->request_data, private_data, bytes);
-	if (!chance(net, net->knobs.lost_chance))
-		event_push(net, event_new(net, EVENT_REQUEST, pair, PASSIVE),
-			   net->now_ns + delay_ns(net));
-	event_push(net, event_new(net, EVENT_TIMEOUT, pair, ACTIVE),
-		   net->now_ns + RK_NS_PER_MS * (uint64_t)(timeout_ms > 0 ?
-					   timeout_ms : CONNECT_TIMEOUT_MS));
-	trace(net, "connect", pair, ACTIVE, bytes, params->send_depth);
+	if (!sim_chance(net, net->knobs.lost_chance))
+		sim_event_push(net,
+			       sim_event_new(net, EVENT_REQUEST, pair, PASSIVE),
+			       net->now_ns + sim_delay_ns(net));
+	sim_event_push(
+		net, sim_event_new(net, EVENT_TIMEOUT, pair, ACTIVE),
+		net->now_ns + RK_NS_PER_MS *
+				      (uint64_t)(timeout_ms > 0
+							 ? timeout_ms
+							 : CONNECT_TIMEOUT_MS));
+	sim_trace(net, "connect", pair, ACTIVE, bytes, params->send_depth);
 	*out = &conn->base;
 	return 0;
 }
@@ -108,16 +112,16 @@ int conn_connect(struct rk_context *base, const struct sockaddr *addr,
 static void send_reject(struct pair *pair, int status)
 {
 	struct sim_net *net = pair->net;
-	struct event *event = event_new(net, EVENT_REJECT, pair, ACTIVE);
+	struct event *event = sim_event_new(net, EVENT_REJECT, pair, ACTIVE);
 
 	event->status = status;
-	event_push(net, event, net->now_ns + delay_ns(net));
+	sim_event_push(net, event, net->now_ns + sim_delay_ns(net));
 }
 
 static void request_arrives(struct pair *pair)
 {
 	struct sim_listener *listener =
-		find_listener(pair->net, &pair->address);
+		sim_find_listener(pair->net, &pair->address);
 	struct sim_context *context;
 	struct sim_conn *conn;
 	struct entry *entry;
@@ -129,9 +133,9 @@ static void request_arrives(struct pair *pair)
 		return;
 	}
 	context = sim_context_of(listener->base.context);
-	conn = chance(pair->net, pair->net->knobs.reject_chance) ?
-		       NULL :
-		       conn_new(context, pair, PASSIVE, REQUESTED);
+	conn = sim_chance(pair->net, pair->net->knobs.reject_chance)
+		       ? NULL
+		       : conn_new(context, pair, PASSIVE, REQUESTED);
 	if (!conn) {
 		send_reject(pair, REJECT_NO_RESOURCES);
 		return;
@@ -139,14 +143,14 @@ static void request_arrives(struct pair *pair)
 	conn->peer_rnr_retry = pair->request_params.rnr_retry_count;
 	conn->local = pair->address;
 	conn->remote = pair->source;
-	entry = entry_new(ENTRY_REQUEST, pair, PASSIVE);
+	entry = sim_entry_new(ENTRY_REQUEST, pair, PASSIVE);
 	entry->listener = listener;
-	entry_queue(context, entry);
+	sim_entry_queue(context, entry);
 }
 
-int conn_accept(struct rk_conn *base, const struct rk_conn_params *params,
-		const void *private_data, size_t bytes,
-		const struct rk_conn_handler *handler, void *user)
+int sim_conn_accept(struct rk_conn *base, const struct rk_conn_params *params,
+		    const void *private_data, size_t bytes,
+		    const struct rk_conn_handler *handler, void *user)
 {
 	struct sim_conn *conn = sim_conn_of(base);
 	struct pair *pair = conn->pair;
@@ -169,17 +173,18 @@ int conn_accept(struct rk_conn *base, const struct rk_conn_params *params,
 	conn->params = *params;
 	conn->receives_posted = params->receive_depth;
 	conn->state = ACCEPTED;
-	event = event_new(net, EVENT_REPLY, pair, ACTIVE);
+	event = sim_event_new(net, EVENT_REPLY, pair, ACTIVE);
 	if (bytes)
 		memcpy(event->private_data, private_data, bytes);
-	event_push(net, event, net->now_ns + delay_ns(net));
-	event_push(net, event_new(net, EVENT_TIMEOUT, pair, PASSIVE),
-		   net->now_ns + CONNECT_TIMEOUT_MS * RK_NS_PER_MS);
-	trace(net, "accept", pair, PASSIVE, bytes, params->send_depth);
+	sim_event_push(net, event, net->now_ns + sim_delay_ns(net));
+	sim_event_push(net, sim_event_new(net, EVENT_TIMEOUT, pair, PASSIVE),
+		       net->now_ns + CONNECT_TIMEOUT_MS * RK_NS_PER_MS);
+	sim_trace(net, "accept", pair, PASSIVE, bytes, params->send_depth);
 	return 0;
 }
 
-int conn_reject(struct rk_conn *base, const void *private_data, size_t bytes)
+int sim_conn_reject(struct rk_conn *base, const void *private_data,
+		    size_t bytes)
 {
 	struct sim_conn *conn = sim_conn_of(base);
 
@@ -198,14 +203,14 @@ static void reply_arrives(struct event *event, struct sim_conn *conn)
 	if (conn->state != CONNECTING || pair->cancelled)
 		return;
 	pair->replied = true;
-	entry = entry_new(ENTRY_ESTABLISHED, pair, ACTIVE);
+	entry = sim_entry_new(ENTRY_ESTABLISHED, pair, ACTIVE);
 	if (pair->end[PASSIVE])
 		conn->peer_rnr_retry =
 			pair->end[PASSIVE]->params.rnr_retry_count;
 	entry->bytes = REPLY_PRIVATE_BYTES;
-	entry->message = must_calloc(1, REPLY_PRIVATE_BYTES);
+	entry->message = sim_must_calloc(1, REPLY_PRIVATE_BYTES);
 	memcpy(entry->message, event->private_data, REPLY_PRIVATE_BYTES);
-	entry_queue(sim_context_of(conn->base.context), entry);
+	sim_entry_queue(sim_context_of(conn->base.context), entry);
 }
 
 /* The active side stops connecting; the passive one hears of it. */
@@ -216,8 +221,8 @@ static void cancel(struct pair *pair)
 	if (pair->cancelled)
 		return;
 	pair->cancelled = true;
-	event_push(net, event_new(net, EVENT_CANCEL, pair, PASSIVE),
-		   net->now_ns + delay_ns(net));
+	sim_event_push(net, sim_event_new(net, EVENT_CANCEL, pair, PASSIVE),
+		       net->now_ns + sim_delay_ns(net));
 }
 
 /* Does it cross the network? */
@@ -228,14 +233,14 @@ static bool is_message(enum event_kind kind)
 	       kind == EVENT_CANCEL;
 }
 
-void conn_event(struct event *event)
+void sim_conn_event(struct event *event)
 {
 	struct pair *pair = event->pair;
 	struct sim_conn *conn = pair->end[event->side];
 	struct entry *entry;
 
-	trace(pair->net, "cm", pair, event->side, event->kind,
-	      (uint64_t)event->status);
+	sim_trace(pair->net, "cm", pair, event->side, event->kind,
+		  (uint64_t)event->status);
 	if (pair->silent && is_message(event->kind))
 		return;
 	if (event->kind == EVENT_REQUEST)
@@ -248,40 +253,41 @@ void conn_event(struct event *event)
 		break;
 	case EVENT_REJECT:
 		if (event->status == REJECT_NOBODY_LISTENS)
-			conn_fail(pair, ACTIVE, RK_CLOSE_UNREACHABLE,
-				  -ECONNREFUSED);
+			sim_conn_fail(pair, ACTIVE, RK_CLOSE_UNREACHABLE,
+				      -ECONNREFUSED);
 		else
-			conn_fail(pair, ACTIVE, RK_CLOSE_REJECTED,
-				  event->status);
+			sim_conn_fail(pair, ACTIVE, RK_CLOSE_REJECTED,
+				      event->status);
 		break;
 	case EVENT_READY:
 		if (conn->state != ACCEPTED)
 			break;
-		entry = entry_new(ENTRY_ESTABLISHED, pair, PASSIVE);
-		entry_queue(sim_context_of(conn->base.context), entry);
+		entry = sim_entry_new(ENTRY_ESTABLISHED, pair, PASSIVE);
+		sim_entry_queue(sim_context_of(conn->base.context), entry);
 		break;
 	case EVENT_CANCEL:
 		if (conn->state == ACCEPTED)
-			conn_fail(pair, PASSIVE, RK_CLOSE_UNREACHABLE,
-				  -ECONNRESET);
+			sim_conn_fail(pair, PASSIVE, RK_CLOSE_UNREACHABLE,
+				      -ECONNRESET);
 		break;
 	case EVENT_TIMEOUT:
 		if (conn->state == CONNECTING && !pair->replied)
 			cancel(pair);
 		else if (conn->state != ACCEPTED)
 			break;
-		conn_fail(pair, event->side, RK_CLOSE_UNREACHABLE, -ETIMEDOUT);
+		sim_conn_fail(pair, event->side, RK_CLOSE_UNREACHABLE,
+			      -ETIMEDOUT);
 		break;
 	case EVENT_FAIL:
 		if (conn->state == CONNECTING)
-			conn_fail(pair, event->side, RK_CLOSE_UNREACHABLE,
-				  -ECONNRESET);
+			sim_conn_fail(pair, event->side, RK_CLOSE_UNREACHABLE,
+				      -ECONNRESET);
 		else
-			conn_fail(pair, event->side, RK_CLOSE_ERROR,
-				  event->status);
+			sim_conn_fail(pair, event->side, RK_CLOSE_ERROR,
+				      event->status);
 		break;
 	case EVENT_LOCAL_CLOSED:
-		conn_fail(pair, event->side, RK_CLOSE_LOCAL, 0);
+		sim_conn_fail(pair, event->side, RK_CLOSE_LOCAL, 0);
 		break;
 	case EVENT_REQUEST:
 	case EVENT_PROCESS:
@@ -291,8 +297,8 @@ void conn_event(struct event *event)
 	}
 }
 
-void conn_fail(struct pair *pair, enum side side, enum rk_close_reason reason,
-	       int status)
+void sim_conn_fail(struct pair *pair, enum side side,
+		   enum rk_close_reason reason, int status)
 {
 	struct sim_conn *conn = pair->end[side];
 	struct entry *entry;
@@ -301,11 +307,11 @@ void conn_fail(struct pair *pair, enum side side, enum rk_close_reason reason,
 	    conn->state == REQUESTED)
 		return;
 	conn->state = DOWN;
-	pipe_purge(&pair->from[side]);
-	entry = entry_new(ENTRY_CLOSED, pair, side);
+	sim_pipe_purge(&pair->from[side]);
+	entry = sim_entry_new(ENTRY_CLOSED, pair, side);
 	entry->reason = reason;
 	entry->status = status;
-	entry_queue(sim_context_of(conn->base.context), entry);
+	sim_entry_queue(sim_context_of(conn->base.context), entry);
 }
 
 /* What CLOSING and a destroyed connection have in common. */
@@ -320,7 +326,7 @@ static void leave(struct pair *pair, enum side side, enum conn_state state)
 		break;
 	case ACCEPTED:
 	case UP:
-		pipe_end(pair, side);
+		sim_pipe_end(pair, side);
 		break;
 	case CLOSING:
 	case DOWN:
@@ -329,7 +335,7 @@ static void leave(struct pair *pair, enum side side, enum conn_state state)
 	}
 }
 
-int conn_disconnect(struct rk_conn *base)
+int sim_conn_disconnect(struct rk_conn *base)
 {
 	struct sim_conn *conn = sim_conn_of(base);
 	struct pair *pair = conn->pair;
@@ -338,51 +344,52 @@ int conn_disconnect(struct rk_conn *base)
 	if (conn->state != UP && conn->state != ACCEPTED &&
 	    conn->state != CONNECTING)
 		return -ENOTCONN;
-	trace(net, "disconnect", pair, conn->side, conn->state, 0);
+	sim_trace(net, "disconnect", pair, conn->side, conn->state, 0);
 	leave(pair, conn->side, conn->state);
 	conn->state = CLOSING;
-	event_push(net, event_new(net, EVENT_LOCAL_CLOSED, pair, conn->side),
-		   rk_max(net->now_ns, pair->from[conn->side].last_arrive_ns) +
-			   delay_ns(net));
+	sim_event_push(
+		net, sim_event_new(net, EVENT_LOCAL_CLOSED, pair, conn->side),
+		rk_max(net->now_ns, pair->from[conn->side].last_arrive_ns) +
+			sim_delay_ns(net));
 	return 0;
 }
 
-void conn_destroy(struct rk_conn *base)
+void sim_conn_destroy(struct rk_conn *base)
 {
 	struct sim_conn *conn = sim_conn_of(base);
 	struct sim_context *context = sim_context_of(base->context);
 	struct pair *pair = conn->pair;
 
-	trace(pair->net, "destroy", pair, conn->side, conn->state, 0);
+	sim_trace(pair->net, "destroy", pair, conn->side, conn->state, 0);
 	if (!context->crashed)
 		leave(pair, conn->side, conn->state);
 	pair->end[conn->side] = NULL;
-	entries_drop(context, pair, conn->side);
+	sim_entries_drop(context, pair, conn->side);
 	rk_list_remove(&conn->node);
 	context->connections--;
 	context->net->connections--;
 	rk_free(conn);
-	pair_put(pair);
+	sim_pair_put(pair);
 }
 
 static void notice_later(struct pair *pair, enum side side)
 {
 	struct sim_net *net = pair->net;
-	struct event *event = event_new(net, EVENT_FAIL, pair, side);
+	struct event *event = sim_event_new(net, EVENT_FAIL, pair, side);
 
-	event->status = rk_list_empty(&pair->from[side].works) ?
-				0 :
-				IBV_WC_RETRY_EXC_ERR;
-	event_push(net, event, net->now_ns + delay_ns(net));
+	event->status = rk_list_empty(&pair->from[side].works)
+				? 0
+				: IBV_WC_RETRY_EXC_ERR;
+	sim_event_push(net, event, net->now_ns + sim_delay_ns(net));
 }
 
-void pair_cut(struct pair *pair)
+void sim_pair_cut(struct pair *pair)
 {
 	struct sim_conn *active = pair->end[ACTIVE];
 
 	if (pair->cut)
 		return;
-	trace(pair->net, "cut", pair, ACTIVE, 0, 0);
+	sim_trace(pair->net, "cut", pair, ACTIVE, 0, 0);
 	pair->cut = true;
 	if (active && active->state == CONNECTING)
 		cancel(pair);
@@ -392,13 +399,13 @@ void pair_cut(struct pair *pair)
 
 void sim_cut(struct rk_conn *conn)
 {
-	pair_cut(sim_conn_of(conn)->pair);
+	sim_pair_cut(sim_conn_of(conn)->pair);
 }
 
 void sim_silence(struct rk_conn *conn)
 {
 	struct pair *pair = sim_conn_of(conn)->pair;
 
-	trace(pair->net, "silence", pair, ACTIVE, 0, 0);
+	sim_trace(pair->net, "silence", pair, ACTIVE, 0, 0);
 	pair->silent = true;
 }

@@ -11,10 +11,10 @@
 
 #include "fabric/sim/internal.h"
 
-struct entry *entry_new(enum entry_kind kind, struct pair *pair,
-			enum side side)
+struct entry *sim_entry_new(enum entry_kind kind, struct pair *pair,
+			    enum side side)
 {
-	struct entry *entry = must_calloc(1, sizeof(*entry));
+	struct entry *entry = sim_must_calloc(1, sizeof(*entry));
 
 	entry->kind = kind;
 	entry->pair = pair;
@@ -23,15 +23,15 @@ struct entry *entry_new(enum entry_kind kind, struct pair *pair,
 	return entry;
 }
 
-void entry_free(struct entry *entry)
+void sim_entry_free(struct entry *entry)
 {
 	rk_list_remove(&entry->node);
-	pair_put(entry->pair);
+	sim_pair_put(entry->pair);
 	free(entry->message);
 	free(entry);
 }
 
-void context_wake(struct sim_context *context)
+void sim_context_wake(struct sim_context *context)
 {
 	struct sim_net *net = context->net;
 	struct event *event;
@@ -40,29 +40,29 @@ void context_wake(struct sim_context *context)
 	    rk_list_empty(&context->entries))
 		return;
 	context->process_pending = true;
-	event = event_new(net, EVENT_PROCESS, NULL, ACTIVE);
+	event = sim_event_new(net, EVENT_PROCESS, NULL, ACTIVE);
 	event->context = context;
-	event_push(net, event,
-		   net->now_ns +
-			   sim_random(net, net->knobs.process_max_ns + 1));
+	sim_event_push(net, event,
+		       net->now_ns +
+			       sim_random(net, net->knobs.process_max_ns + 1));
 }
 
-void entry_queue(struct sim_context *context, struct entry *entry)
+void sim_entry_queue(struct sim_context *context, struct entry *entry)
 {
 	rk_list_add_tail(&context->entries, &entry->node);
-	context_wake(context);
+	sim_context_wake(context);
 }
 
-void entries_drop(struct sim_context *context, const struct pair *pair,
-		  enum side side)
+void sim_entries_drop(struct sim_context *context, const struct pair *pair,
+		      enum side side)
 {
 	struct rk_list *pos, *tmp;
 	struct entry *entry;
 
-	rk_list_for_each_safe(pos, tmp, &context->entries) {
+	rk_list_for_each_safe (pos, tmp, &context->entries) {
 		entry = rk_list_entry(pos, struct entry, node);
 		if (entry->pair == pair && entry->side == side)
-			entry_free(entry);
+			sim_entry_free(entry);
 	}
 }
 
@@ -80,8 +80,8 @@ static void establish(struct pair *pair, struct sim_conn *conn,
 	if (conn->state != CONNECTING)
 		return;
 	conn->state = UP;
-	event_push(net, event_new(net, EVENT_READY, pair, PASSIVE),
-		   net->now_ns + delay_ns(net));
+	sim_event_push(net, sim_event_new(net, EVENT_READY, pair, PASSIVE),
+		       net->now_ns + sim_delay_ns(net));
 	conn->base.handler->established(&conn->base, entry->message,
 					entry->bytes);
 }
@@ -173,22 +173,21 @@ static unsigned context_process(struct rk_context *base, unsigned budget)
 		entry = rk_list_first(&context->entries, struct entry, node);
 		/* out of the list, so that a destroy inside leaves it alone */
 		rk_list_remove(&entry->node);
-		trace(context->net, "process", entry->pair, entry->side,
-		      entry->kind, entry->bytes);
+		sim_trace(context->net, "process", entry->pair, entry->side,
+			  entry->kind, entry->bytes);
 		take(context, entry);
-		entry_free(entry);
+		sim_entry_free(entry);
 		count++;
 	}
 	return count + rk_context_run_timers(base);
 }
 
-void context_run(struct sim_context *context)
+void sim_context_run(struct sim_context *context)
 {
 	if (context->held || context->crashed)
 		return;
-	rk_context_process(&context->base,
-			   context->net->knobs.process_budget);
-	context_wake(context);
+	rk_context_process(&context->base, context->net->knobs.process_budget);
+	sim_context_wake(context);
 }
 
 static void context_close(struct rk_context *base)
@@ -197,15 +196,16 @@ static void context_close(struct rk_context *base)
 	struct sim_net *net = context->net;
 	struct rk_list *pos, *tmp;
 
-	rk_list_for_each_safe(pos, tmp, &net->listeners) {
+	rk_list_for_each_safe (pos, tmp, &net->listeners) {
 		struct sim_listener *listener =
 			rk_list_entry(pos, struct sim_listener, node);
 		if (listener->base.context == base)
-			conn_unlisten(&listener->base);
+			sim_conn_unlisten(&listener->base);
 	}
-	rk_list_for_each_safe(pos, tmp, &context->conns)
-		conn_destroy(&rk_list_entry(pos, struct sim_conn, node)->base);
-	memory_free_all(context);
+	rk_list_for_each_safe (pos, tmp, &context->conns)
+		sim_conn_destroy(
+			&rk_list_entry(pos, struct sim_conn, node)->base);
+	sim_memory_free_all(context);
 	rk_list_remove(&context->node);
 	for (size_t i = 0; i < net->heap_count; i++) {
 		if (net->heap[i]->context == context)
@@ -280,18 +280,18 @@ const struct rk_fabric_ops sim_ops = {
 	.arm = context_arm,
 	.now_ns = context_now_ns,
 	.info = context_info,
-	.listen = conn_listen,
-	.listener_port = conn_listener_port,
-	.unlisten = conn_unlisten,
-	.connect = conn_connect,
-	.accept = conn_accept,
-	.reject = conn_reject,
-	.disconnect = conn_disconnect,
-	.destroy = conn_destroy,
-	.send = pipe_send,
-	.write = pipe_write,
-	.mem_alloc = memory_alloc,
-	.mem_free = memory_free,
+	.listen = sim_conn_listen,
+	.listener_port = sim_conn_listener_port,
+	.unlisten = sim_conn_unlisten,
+	.connect = sim_conn_connect,
+	.accept = sim_conn_accept,
+	.reject = sim_conn_reject,
+	.disconnect = sim_conn_disconnect,
+	.destroy = sim_conn_destroy,
+	.send = sim_pipe_send,
+	.write = sim_pipe_write,
+	.mem_alloc = sim_memory_alloc,
+	.mem_free = sim_memory_free,
 	.inline_bytes = conn_inline_bytes,
 	.pieces_max = conn_pieces_max,
 	.peer_rnr_retry = conn_peer_rnr_retry,
@@ -300,7 +300,7 @@ const struct rk_fabric_ops sim_ops = {
 
 struct rk_context *sim_context(struct sim_net *net)
 {
-	struct sim_context *context = must_calloc(1, sizeof(*context));
+	struct sim_context *context = sim_must_calloc(1, sizeof(*context));
 
 	rk_context_base_init(&context->base, &sim_ops);
 	context->net = net;
@@ -315,7 +315,7 @@ void sim_hold(struct rk_context *base, bool hold)
 	struct sim_context *context = sim_context_of(base);
 
 	context->held = hold;
-	context_wake(context);
+	sim_context_wake(context);
 }
 
 void sim_crash(struct rk_context *base)
@@ -324,6 +324,6 @@ void sim_crash(struct rk_context *base)
 	struct rk_list *pos, *tmp;
 
 	context->crashed = true;
-	rk_list_for_each_safe(pos, tmp, &context->conns)
-		pair_cut(rk_list_entry(pos, struct sim_conn, node)->pair);
+	rk_list_for_each_safe (pos, tmp, &context->conns)
+		sim_pair_cut(rk_list_entry(pos, struct sim_conn, node)->pair);
 }

@@ -201,82 +201,84 @@ static inline struct sim_conn *sim_conn_of(const struct rk_conn *conn)
 }
 
 /* net.c */
-void *must_calloc(size_t count, size_t bytes);
-struct event *event_new(struct sim_net *net, enum event_kind kind,
-			struct pair *pair, enum side side);
-void event_push(struct sim_net *net, struct event *event, uint64_t at_ns);
-uint64_t delay_ns(struct sim_net *net);
-bool chance(struct sim_net *net, unsigned of_1000);
-void trace(struct sim_net *net, const char *what, const struct pair *pair,
-	   enum side side, uint64_t a, uint64_t b);
-void mistake(struct sim_net *net, const struct pair *pair,
-	     const char *format, ...) RK_PRINTF(3, 4);
-uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes);
-void pair_put(struct pair *pair); /* NULL is fine */
+void *sim_must_calloc(size_t count, size_t bytes);
+struct event *sim_event_new(struct sim_net *net, enum event_kind kind,
+			    struct pair *pair, enum side side);
+void sim_event_push(struct sim_net *net, struct event *event, uint64_t at_ns);
+uint64_t sim_delay_ns(struct sim_net *net);
+bool sim_chance(struct sim_net *net, unsigned of_1000);
+void sim_trace(struct sim_net *net, const char *what, const struct pair *pair,
+	       enum side side, uint64_t a, uint64_t b);
+void sim_mistake(struct sim_net *net, const struct pair *pair,
+		 const char *format, ...) RK_PRINTF(3, 4);
+uint64_t sim_hash_bytes(uint64_t hash, const void *data, size_t bytes);
+void sim_pair_put(struct pair *pair); /* NULL is fine */
 
 /* context.c */
 extern const struct rk_fabric_ops sim_ops;
-struct entry *entry_new(enum entry_kind kind, struct pair *pair,
-			enum side side);
-void entry_queue(struct sim_context *context, struct entry *entry);
-void entries_drop(struct sim_context *context, const struct pair *pair,
-		  enum side side);
-void entry_free(struct entry *entry);
-void context_wake(struct sim_context *context);
-void context_run(struct sim_context *context);
+struct entry *sim_entry_new(enum entry_kind kind, struct pair *pair,
+			    enum side side);
+void sim_entry_queue(struct sim_context *context, struct entry *entry);
+void sim_entries_drop(struct sim_context *context, const struct pair *pair,
+		      enum side side);
+void sim_entry_free(struct entry *entry);
+void sim_context_wake(struct sim_context *context);
+void sim_context_run(struct sim_context *context);
 
 /* listen.c */
-uint16_t addr_port(const struct sockaddr_storage *addr);
-void addr_set_port(struct sockaddr_storage *addr, uint16_t port);
-int addr_copy(struct sockaddr_storage *out, const struct sockaddr *addr);
-struct sim_listener *find_listener(struct sim_net *net,
-				   const struct sockaddr_storage *addr);
-int conn_listen(struct rk_context *context, const struct sockaddr *addr,
-		int backlog, const struct rk_listen_handler *handler,
-		void *user, struct rk_listener **out);
-uint16_t conn_listener_port(const struct rk_listener *listener);
-void conn_unlisten(struct rk_listener *listener);
+uint16_t sim_addr_port(const struct sockaddr_storage *addr);
+void sim_addr_set_port(struct sockaddr_storage *addr, uint16_t port);
+int sim_addr_copy(struct sockaddr_storage *out, const struct sockaddr *addr);
+struct sim_listener *sim_find_listener(struct sim_net *net,
+				       const struct sockaddr_storage *addr);
+int sim_conn_listen(struct rk_context *context, const struct sockaddr *addr,
+		    int backlog, const struct rk_listen_handler *handler,
+		    void *user, struct rk_listener **out);
+uint16_t sim_conn_listener_port(const struct rk_listener *listener);
+void sim_conn_unlisten(struct rk_listener *listener);
 
 /* conn.c */
-int conn_connect(struct rk_context *context, const struct sockaddr *addr,
-		 const struct sockaddr *source,
-		 const struct rk_conn_params *params, const void *private_data,
-		 size_t bytes, int timeout_ms,
-		 const struct rk_conn_handler *handler, void *user,
-		 struct rk_conn **out);
-int conn_accept(struct rk_conn *base, const struct rk_conn_params *params,
-		const void *private_data, size_t bytes,
-		const struct rk_conn_handler *handler, void *user);
-int conn_reject(struct rk_conn *base, const void *private_data, size_t bytes);
-int conn_disconnect(struct rk_conn *base);
-void conn_destroy(struct rk_conn *base);
-void conn_event(struct event *event);
+int sim_conn_connect(struct rk_context *context, const struct sockaddr *addr,
+		     const struct sockaddr *source,
+		     const struct rk_conn_params *params,
+		     const void *private_data, size_t bytes, int timeout_ms,
+		     const struct rk_conn_handler *handler, void *user,
+		     struct rk_conn **out);
+int sim_conn_accept(struct rk_conn *base, const struct rk_conn_params *params,
+		    const void *private_data, size_t bytes,
+		    const struct rk_conn_handler *handler, void *user);
+int sim_conn_reject(struct rk_conn *base, const void *private_data,
+		    size_t bytes);
+int sim_conn_disconnect(struct rk_conn *base);
+void sim_conn_destroy(struct rk_conn *base);
+void sim_conn_event(struct event *event);
 /* The state becomes DOWN and closed() follows, unless it is on its way. */
-void conn_fail(struct pair *pair, enum side side, enum rk_close_reason reason,
-	       int status);
-void pair_cut(struct pair *pair);
+void sim_conn_fail(struct pair *pair, enum side side,
+		   enum rk_close_reason reason, int status);
+void sim_pair_cut(struct pair *pair);
 
 /* pipe.c */
-int pipe_send(struct rk_conn *base, const struct rk_piece *pieces,
-	      unsigned count, unsigned flags, uint64_t token);
-int pipe_write(struct rk_conn *base, const struct rk_piece *pieces,
-	       unsigned count, uint64_t remote_addr, uint32_t rkey,
-	       uint32_t immediate, unsigned flags, uint64_t token);
-void pipe_purge(struct pipe *pipe);
+int sim_pipe_send(struct rk_conn *base, const struct rk_piece *pieces,
+		  unsigned count, unsigned flags, uint64_t token);
+int sim_pipe_write(struct rk_conn *base, const struct rk_piece *pieces,
+		   unsigned count, uint64_t remote_addr, uint32_t rkey,
+		   uint32_t immediate, unsigned flags, uint64_t token);
+void sim_pipe_purge(struct pipe *pipe);
 /* Keep a random number of what is on its way, and end it with DISCONNECT. */
-void pipe_end(struct pair *pair, enum side from);
-void pipe_deliver(struct pair *pair, enum side from);
-void pipe_ack(struct event *event);
-void pair_error(struct pair *pair, int status);
+void sim_pipe_end(struct pair *pair, enum side from);
+void sim_pipe_deliver(struct pair *pair, enum side from);
+void sim_pipe_ack(struct event *event);
+void sim_pair_error(struct pair *pair, int status);
 
 /* memory.c */
-int memory_alloc(struct rk_context *context, struct rk_conn *conn,
-		 size_t bytes, unsigned access, struct rk_mem *out);
-void memory_free(struct rk_context *context, struct rk_mem *mem);
-void memory_free_all(struct sim_context *context);
+int sim_memory_alloc(struct rk_context *context, struct rk_conn *conn,
+		     size_t bytes, unsigned access, struct rk_mem *out);
+void sim_memory_free(struct rk_context *context, struct rk_mem *mem);
+void sim_memory_free_all(struct sim_context *context);
 /* The place of a range in a region of owner, or NULL.  pair NULL: local use;
  * else what the peer of that side may write. */
-void *memory_find(struct sim_context *owner, const struct pair *pair,
-		  enum side side, uint32_t key, uint64_t addr, uint64_t bytes);
+void *sim_memory_find(struct sim_context *owner, const struct pair *pair,
+		      enum side side, uint32_t key, uint64_t addr,
+		      uint64_t bytes);
 
 #endif

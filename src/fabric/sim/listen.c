@@ -11,14 +11,14 @@
 #include "base/alloc.h"
 #include "fabric/sim/internal.h"
 
-uint16_t addr_port(const struct sockaddr_storage *addr)
+uint16_t sim_addr_port(const struct sockaddr_storage *addr)
 {
 	if (addr->ss_family == AF_INET6)
 		return ntohs(((const struct sockaddr_in6 *)addr)->sin6_port);
 	return ntohs(((const struct sockaddr_in *)addr)->sin_port);
 }
 
-void addr_set_port(struct sockaddr_storage *addr, uint16_t port)
+void sim_addr_set_port(struct sockaddr_storage *addr, uint16_t port)
 {
 	if (addr->ss_family == AF_INET6)
 		((struct sockaddr_in6 *)addr)->sin6_port = htons(port);
@@ -26,7 +26,7 @@ void addr_set_port(struct sockaddr_storage *addr, uint16_t port)
 		((struct sockaddr_in *)addr)->sin_port = htons(port);
 }
 
-int addr_copy(struct sockaddr_storage *out, const struct sockaddr *addr)
+int sim_addr_copy(struct sockaddr_storage *out, const struct sockaddr *addr)
 {
 	memset(out, 0, sizeof(*out));
 	if (addr->sa_family == AF_INET)
@@ -60,15 +60,15 @@ static bool is_same_host(const struct sockaddr_storage *a,
 	       ((const struct sockaddr_in *)b)->sin_addr.s_addr;
 }
 
-struct sim_listener *find_listener(struct sim_net *net,
-				   const struct sockaddr_storage *addr)
+struct sim_listener *sim_find_listener(struct sim_net *net,
+				       const struct sockaddr_storage *addr)
 {
 	struct sim_listener *listener;
 	struct rk_list *pos, *tmp;
 
-	rk_list_for_each_safe(pos, tmp, &net->listeners) {
+	rk_list_for_each_safe (pos, tmp, &net->listeners) {
 		listener = rk_list_entry(pos, struct sim_listener, node);
-		if (addr_port(&listener->addr) == addr_port(addr) &&
+		if (sim_addr_port(&listener->addr) == sim_addr_port(addr) &&
 		    (is_wildcard(&listener->addr) || is_wildcard(addr) ||
 		     is_same_host(&listener->addr, addr)))
 			return listener;
@@ -76,9 +76,9 @@ struct sim_listener *find_listener(struct sim_net *net,
 	return NULL;
 }
 
-int conn_listen(struct rk_context *context, const struct sockaddr *addr,
-		int backlog, const struct rk_listen_handler *handler,
-		void *user, struct rk_listener **out)
+int sim_conn_listen(struct rk_context *context, const struct sockaddr *addr,
+		    int backlog, const struct rk_listen_handler *handler,
+		    void *user, struct rk_listener **out)
 {
 	struct sim_net *net = sim_context_of(context)->net;
 	struct sockaddr_storage own;
@@ -87,14 +87,14 @@ int conn_listen(struct rk_context *context, const struct sockaddr *addr,
 	int ret;
 
 	*out = NULL;
-	ret = addr_copy(&own, addr);
+	ret = sim_addr_copy(&own, addr);
 	if (ret)
 		return ret;
-	if (!addr_port(&own)) {
+	if (!sim_addr_port(&own)) {
 		do
-			addr_set_port(&own, port++);
-		while (find_listener(net, &own));
-	} else if (find_listener(net, &own)) {
+			sim_addr_set_port(&own, port++);
+		while (sim_find_listener(net, &own));
+	} else if (sim_find_listener(net, &own)) {
 		return -EADDRINUSE;
 	}
 	listener = rk_zalloc(sizeof(*listener));
@@ -109,14 +109,14 @@ int conn_listen(struct rk_context *context, const struct sockaddr *addr,
 	return 0;
 }
 
-uint16_t conn_listener_port(const struct rk_listener *listener)
+uint16_t sim_conn_listener_port(const struct rk_listener *listener)
 {
-	return addr_port(
+	return sim_addr_port(
 		&rk_container_of(listener, struct sim_listener, base)->addr);
 }
 
 /* Requests that the owner has not seen yet are refused. */
-void conn_unlisten(struct rk_listener *base)
+void sim_conn_unlisten(struct rk_listener *base)
 {
 	struct sim_listener *listener =
 		rk_container_of(base, struct sim_listener, base);
@@ -129,11 +129,11 @@ void conn_unlisten(struct rk_listener *base)
 		struct rk_list *pos, *tmp;
 
 		again = false;
-		rk_list_for_each_safe(pos, tmp, &context->entries) {
+		rk_list_for_each_safe (pos, tmp, &context->entries) {
 			entry = rk_list_entry(pos, struct entry, node);
 			if (entry->listener != listener)
 				continue;
-			conn_destroy(&entry->pair->end[PASSIVE]->base);
+			sim_conn_destroy(&entry->pair->end[PASSIVE]->base);
 			again = true; /* the entry is gone with it */
 			break;
 		}

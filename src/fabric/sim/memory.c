@@ -17,7 +17,7 @@ static bool is_refused(struct sim_context *context, size_t bytes)
 
 	if (knobs->memory_fail_at >= 0 && knobs->memory_fail_at-- == 0)
 		return true;
-	if (chance(context->net, knobs->memory_chance))
+	if (sim_chance(context->net, knobs->memory_chance))
 		return true;
 	return knobs->memory_cap_bytes &&
 	       (bytes > knobs->memory_cap_bytes ||
@@ -35,7 +35,7 @@ static unsigned region_new(struct sim_net *net)
 	}
 	if (i == net->region_room) {
 		net->region_room = i ? i * 2 : 16;
-		grown = must_calloc(net->region_room, sizeof(*grown));
+		grown = sim_must_calloc(net->region_room, sizeof(*grown));
 		if (i)
 			memcpy(grown, net->regions, i * sizeof(*grown));
 		free(net->regions);
@@ -45,8 +45,14 @@ static unsigned region_new(struct sim_net *net)
 	return i;
 }
 
-int memory_alloc(struct rk_context *base, struct rk_conn *conn, size_t bytes,
-		 unsigned access, struct rk_mem *out)
+static bool knows_peer(const struct sim_conn *conn)
+{
+	return conn->state == REQUESTED || conn->state == ACCEPTED ||
+	       conn->state == UP;
+}
+
+int sim_memory_alloc(struct rk_context *base, struct rk_conn *conn,
+		     size_t bytes, unsigned access, struct rk_mem *out)
 {
 	struct sim_context *context = sim_context_of(base);
 	struct sim_net *net = context->net;
@@ -59,6 +65,8 @@ int memory_alloc(struct rk_context *base, struct rk_conn *conn, size_t bytes,
 	if (!bytes || bytes > SIZE_MAX - PAGE_BYTES || (access && !conn))
 		return -EINVAL;
 	bytes = rk_round_up(bytes, PAGE_BYTES);
+	if (access && !knows_peer(sim_conn_of(conn)))
+		return -ENOTCONN;
 	if (is_refused(context, bytes) ||
 	    posix_memalign(&addr, PAGE_BYTES, bytes))
 		return -ENOMEM;
@@ -92,14 +100,14 @@ static void region_free(struct sim_net *net, struct region *region)
 {
 	region->owner->bytes_registered -= region->bytes;
 	net->memory_bytes -= region->bytes;
-	pair_put(region->pair);
+	sim_pair_put(region->pair);
 	free(region->addr);
 	region->owner = NULL;
 	region->pair = NULL;
 	region->addr = NULL;
 }
 
-void memory_free(struct rk_context *base, struct rk_mem *mem)
+void sim_memory_free(struct rk_context *base, struct rk_mem *mem)
 {
 	struct sim_context *context = sim_context_of(base);
 	unsigned index = mem->lkey >> 8;
@@ -107,14 +115,15 @@ void memory_free(struct rk_context *base, struct rk_mem *mem)
 	if (index >= context->net->region_count ||
 	    context->net->regions[index].owner != context ||
 	    context->net->regions[index].addr != mem->addr) {
-		mistake(context->net, NULL, "memory freed that is not there");
+		sim_mistake(context->net, NULL,
+			    "memory freed that is not there");
 		return;
 	}
 	region_free(context->net, &context->net->regions[index]);
 	memset(mem, 0, sizeof(*mem));
 }
 
-void memory_free_all(struct sim_context *context)
+void sim_memory_free_all(struct sim_context *context)
 {
 	struct sim_net *net = context->net;
 
@@ -124,8 +133,9 @@ void memory_free_all(struct sim_context *context)
 	}
 }
 
-void *memory_find(struct sim_context *owner, const struct pair *pair,
-		  enum side side, uint32_t key, uint64_t addr, uint64_t bytes)
+void *sim_memory_find(struct sim_context *owner, const struct pair *pair,
+		      enum side side, uint32_t key, uint64_t addr,
+		      uint64_t bytes)
 {
 	const struct sim_net *net = owner->net;
 	const struct region *region;

@@ -14,7 +14,7 @@
 enum { EVENTS_MAX = 50 * 1000 * 1000 };
 
 /* The simulator's own memory: outside of the count that tests take. */
-void *must_calloc(size_t count, size_t bytes)
+void *sim_must_calloc(size_t count, size_t bytes)
 {
 	void *p = calloc(count ? count : 1, bytes ? bytes : 1);
 
@@ -27,7 +27,7 @@ void *must_calloc(size_t count, size_t bytes)
 
 struct sim_net *sim_open(uint64_t seed)
 {
-	struct sim_net *net = must_calloc(1, sizeof(*net));
+	struct sim_net *net = sim_must_calloc(1, sizeof(*net));
 
 	net->random = seed;
 	net->now_ns = RK_NS_PER_S;
@@ -56,11 +56,11 @@ void sim_close(struct sim_net *net)
 
 	if (!net)
 		return;
-	rk_list_for_each_safe(pos, tmp, &net->contexts)
+	rk_list_for_each_safe (pos, tmp, &net->contexts)
 		rk_context_close(
 			&rk_list_entry(pos, struct sim_context, node)->base);
 	while ((event = heap_pop(net))) {
-		pair_put(event->pair);
+		sim_pair_put(event->pair);
 		free(event);
 	}
 	free(net->heap);
@@ -88,12 +88,12 @@ uint64_t sim_random(struct sim_net *net, uint64_t limit)
 	return limit ? z % limit : 0;
 }
 
-bool chance(struct sim_net *net, unsigned of_1000)
+bool sim_chance(struct sim_net *net, unsigned of_1000)
 {
 	return of_1000 && sim_random(net, 1000) < of_1000;
 }
 
-uint64_t delay_ns(struct sim_net *net)
+uint64_t sim_delay_ns(struct sim_net *net)
 {
 	const struct sim_knobs *k = &net->knobs;
 
@@ -110,10 +110,10 @@ static bool is_before(const struct event *a, const struct event *b)
 	return a->sequence < b->sequence;
 }
 
-struct event *event_new(struct sim_net *net, enum event_kind kind,
-			struct pair *pair, enum side side)
+struct event *sim_event_new(struct sim_net *net, enum event_kind kind,
+			    struct pair *pair, enum side side)
 {
-	struct event *event = must_calloc(1, sizeof(*event));
+	struct event *event = sim_must_calloc(1, sizeof(*event));
 
 	event->kind = kind;
 	event->side = side;
@@ -123,13 +123,13 @@ struct event *event_new(struct sim_net *net, enum event_kind kind,
 	return event;
 }
 
-void event_push(struct sim_net *net, struct event *event, uint64_t at_ns)
+void sim_event_push(struct sim_net *net, struct event *event, uint64_t at_ns)
 {
 	size_t i = net->heap_count++;
 
 	if (net->heap_count > net->heap_room) {
 		size_t room = net->heap_room ? net->heap_room * 2 : 64;
-		struct event **heap = must_calloc(room, sizeof(*heap));
+		struct event **heap = sim_must_calloc(room, sizeof(*heap));
 
 		if (net->heap)
 			memcpy(heap, net->heap, i * sizeof(*heap));
@@ -178,7 +178,7 @@ static struct sim_context *first_timer(struct sim_net *net, uint64_t *at_ns)
 	uint64_t deadline_ns;
 
 	*at_ns = RK_NEVER;
-	rk_list_for_each_safe(pos, tmp, &net->contexts) {
+	rk_list_for_each_safe (pos, tmp, &net->contexts) {
 		context = rk_list_entry(pos, struct sim_context, node);
 		if (context->held || context->crashed)
 			continue;
@@ -198,13 +198,13 @@ static void dispatch(struct event *event)
 		if (!event->context)
 			break; /* closed meanwhile */
 		event->context->process_pending = false;
-		context_run(event->context);
+		sim_context_run(event->context);
 		break;
 	case EVENT_DELIVER:
-		pipe_deliver(event->pair, event->side);
+		sim_pipe_deliver(event->pair, event->side);
 		break;
 	case EVENT_ACK:
-		pipe_ack(event);
+		sim_pipe_ack(event);
 		break;
 	case EVENT_REQUEST:
 	case EVENT_REPLY:
@@ -214,10 +214,10 @@ static void dispatch(struct event *event)
 	case EVENT_TIMEOUT:
 	case EVENT_FAIL:
 	case EVENT_LOCAL_CLOSED:
-		conn_event(event);
+		sim_conn_event(event);
 		break;
 	}
-	pair_put(event->pair);
+	sim_pair_put(event->pair);
 	free(event);
 }
 
@@ -236,7 +236,7 @@ static bool step(struct sim_net *net, uint64_t limit_ns, bool timers_too)
 		if (timer_ns > limit_ns)
 			return false;
 		net->now_ns = rk_max(net->now_ns, timer_ns);
-		context_run(context);
+		sim_context_run(context);
 		return true;
 	}
 	if (event_ns > limit_ns || !net->heap_count)
@@ -257,7 +257,7 @@ static uint64_t run(struct sim_net *net, uint64_t limit_ns, bool timers_too)
 
 	while (step(net, limit_ns, timers_too)) {
 		if (++count == EVENTS_MAX) {
-			mistake(net, NULL, "does not settle");
+			sim_mistake(net, NULL, "does not settle");
 			break;
 		}
 	}
@@ -282,7 +282,7 @@ uint64_t sim_settle(struct sim_net *net)
 	return run(net, RK_NEVER - 1, false);
 }
 
-uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes)
+uint64_t sim_hash_bytes(uint64_t hash, const void *data, size_t bytes)
 {
 	const uint8_t *p = data;
 	uint64_t word;
@@ -298,13 +298,13 @@ uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes)
 	return hash;
 }
 
-void trace(struct sim_net *net, const char *what, const struct pair *pair,
-	   enum side side, uint64_t a, uint64_t b)
+void sim_trace(struct sim_net *net, const char *what, const struct pair *pair,
+	       enum side side, uint64_t a, uint64_t b)
 {
 	uint64_t words[] = { net->now_ns, pair ? pair->id : 0, side, a, b };
 
-	net->trace_hash = hash_bytes(net->trace_hash, what, strlen(what));
-	net->trace_hash = hash_bytes(net->trace_hash, words, sizeof(words));
+	net->trace_hash = sim_hash_bytes(net->trace_hash, what, strlen(what));
+	net->trace_hash = sim_hash_bytes(net->trace_hash, words, sizeof(words));
 	if (net->trace)
 		fprintf(net->trace, "%12llu ns  pair %u %s  %-12s %llu %llu\n",
 			(unsigned long long)net->now_ns, pair ? pair->id : 0,
@@ -312,8 +312,8 @@ void trace(struct sim_net *net, const char *what, const struct pair *pair,
 			(unsigned long long)a, (unsigned long long)b);
 }
 
-void mistake(struct sim_net *net, const struct pair *pair,
-	     const char *format, ...)
+void sim_mistake(struct sim_net *net, const struct pair *pair,
+		 const char *format, ...)
 {
 	char text[160];
 	va_list args;
@@ -321,7 +321,7 @@ void mistake(struct sim_net *net, const struct pair *pair,
 	va_start(args, format);
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
-	trace(net, text, pair, ACTIVE, 0, 0);
+	sim_trace(net, text, pair, ACTIVE, 0, 0);
 	if (net->knobs.tolerate_mistakes)
 		return;
 	if (!net->errors++)
@@ -361,11 +361,11 @@ void sim_trace_to(struct sim_net *net, FILE *file)
 	net->trace = file;
 }
 
-void pair_put(struct pair *pair)
+void sim_pair_put(struct pair *pair)
 {
 	if (!pair || --pair->references)
 		return;
-	pipe_purge(&pair->from[ACTIVE]);
-	pipe_purge(&pair->from[PASSIVE]);
+	sim_pipe_purge(&pair->from[ACTIVE]);
+	sim_pipe_purge(&pair->from[PASSIVE]);
 	free(pair);
 }

@@ -18,7 +18,7 @@ static void work_free(struct work *work)
 	free(work);
 }
 
-void pipe_purge(struct pipe *pipe)
+void sim_pipe_purge(struct pipe *pipe)
 {
 	while (!rk_list_empty(&pipe->works))
 		work_free(rk_list_first(&pipe->works, struct work, node));
@@ -33,14 +33,15 @@ static void schedule(struct pair *pair, enum side from, uint64_t not_before_ns)
 		return;
 	work = rk_list_first(&pipe->works, struct work, node);
 	pipe->event_pending = true;
-	event_push(pair->net, event_new(pair->net, EVENT_DELIVER, pair, from),
-		   rk_max(work->arrive_ns, not_before_ns));
+	sim_event_push(pair->net,
+		       sim_event_new(pair->net, EVENT_DELIVER, pair, from),
+		       rk_max(work->arrive_ns, not_before_ns));
 }
 
 /* The bytes of a work as they are in its source memory now. */
 static uint8_t *gather(const struct work *work)
 {
-	uint8_t *bytes = must_calloc(1, work->bytes);
+	uint8_t *bytes = sim_must_calloc(1, work->bytes);
 	size_t at = 0;
 
 	for (unsigned i = 0; i < work->count; i++) {
@@ -58,10 +59,10 @@ static bool source_is_registered(const struct work *work,
 	for (unsigned i = 0; i < work->count; i++) {
 		piece = &work->pieces[i];
 		if (piece->bytes &&
-		    !memory_find(sim_context_of(sender->base.context), NULL,
-				 sender->side, piece->lkey,
-				 (uint64_t)(uintptr_t)piece->addr,
-				 piece->bytes))
+		    !sim_memory_find(sim_context_of(sender->base.context), NULL,
+				     sender->side, piece->lkey,
+				     (uint64_t)(uintptr_t)piece->addr,
+				     piece->bytes))
 			return false;
 	}
 	return true;
@@ -86,10 +87,11 @@ static int check_post(struct sim_conn *conn, const struct rk_piece *pieces,
 		conn->wants_writable = true;
 		return -EAGAIN;
 	}
-	if (chance(net, net->knobs.full_chance)) {
+	if (sim_chance(net, net->knobs.full_chance)) {
 		conn->wants_writable = true;
-		entry_queue(sim_context_of(conn->base.context),
-			    entry_new(ENTRY_WRITABLE, conn->pair, conn->side));
+		sim_entry_queue(sim_context_of(conn->base.context),
+				sim_entry_new(ENTRY_WRITABLE, conn->pair,
+					      conn->side));
 		return -EAGAIN;
 	}
 	return 0;
@@ -126,31 +128,33 @@ static int post(struct sim_conn *conn, struct work *work,
 		memcpy(work->pieces, pieces, count * sizeof(*pieces));
 	if (!(work->flags & RK_INLINE) && !source_is_registered(work, conn)) {
 		free(work);
-		mistake(pair->net, pair, "source of a post is not registered");
-		pair_error(pair, IBV_WC_LOC_PROT_ERR);
+		sim_mistake(pair->net, pair,
+			    "source of a post is not registered");
+		sim_pair_error(pair, IBV_WC_LOC_PROT_ERR);
 		return 0;
 	}
 	work->copy = gather(work);
-	work->hash = hash_bytes(0, work->copy, work->bytes);
+	work->hash = sim_hash_bytes(0, work->copy, work->bytes);
 	if (!(work->flags & RK_INLINE)) {
 		free(work->copy);
 		work->copy = NULL;
 	}
 	take_slot(conn, work);
-	pipe->last_arrive_ns = rk_max(pipe->last_arrive_ns,
-				      pair->net->now_ns + delay_ns(pair->net));
+	pipe->last_arrive_ns =
+		rk_max(pipe->last_arrive_ns,
+		       pair->net->now_ns + sim_delay_ns(pair->net));
 	work->arrive_ns = pipe->last_arrive_ns;
 	rk_list_add_tail(&pipe->works, &work->node);
-	trace(pair->net, work->op == WORK_SEND ? "send" : "write", pair,
-	      conn->side, work->bytes, work->hash);
+	sim_trace(pair->net, work->op == WORK_SEND ? "send" : "write", pair,
+		  conn->side, work->bytes, work->hash);
 	schedule(pair, conn->side, 0);
 	return 0;
 }
 
-int pipe_send(struct rk_conn *base, const struct rk_piece *pieces,
-	      unsigned count, unsigned flags, uint64_t token)
+int sim_pipe_send(struct rk_conn *base, const struct rk_piece *pieces,
+		  unsigned count, unsigned flags, uint64_t token)
 {
-	struct work *work = must_calloc(1, sizeof(*work));
+	struct work *work = sim_must_calloc(1, sizeof(*work));
 
 	work->op = WORK_SEND;
 	work->flags = flags & ~RK_WITH_IMM;
@@ -159,11 +163,11 @@ int pipe_send(struct rk_conn *base, const struct rk_piece *pieces,
 	return post(sim_conn_of(base), work, pieces, count);
 }
 
-int pipe_write(struct rk_conn *base, const struct rk_piece *pieces,
-	       unsigned count, uint64_t remote_addr, uint32_t rkey,
-	       uint32_t immediate, unsigned flags, uint64_t token)
+int sim_pipe_write(struct rk_conn *base, const struct rk_piece *pieces,
+		   unsigned count, uint64_t remote_addr, uint32_t rkey,
+		   uint32_t immediate, unsigned flags, uint64_t token)
 {
-	struct work *work = must_calloc(1, sizeof(*work));
+	struct work *work = sim_must_calloc(1, sizeof(*work));
 
 	work->op = WORK_WRITE;
 	work->flags = flags;
@@ -175,7 +179,7 @@ int pipe_write(struct rk_conn *base, const struct rk_piece *pieces,
 	return post(sim_conn_of(base), work, pieces, count);
 }
 
-void pipe_end(struct pair *pair, enum side from)
+void sim_pipe_end(struct pair *pair, enum side from)
 {
 	struct pipe *pipe = &pair->from[from];
 	struct rk_list *pos, *tmp;
@@ -183,10 +187,10 @@ void pipe_end(struct pair *pair, enum side from)
 	struct work *work;
 	uint64_t kept, count = 0;
 
-	rk_list_for_each_safe(pos, tmp, &pipe->works)
+	rk_list_for_each_safe (pos, tmp, &pipe->works)
 		count++;
 	kept = sim_random(pair->net, count + 1);
-	rk_list_for_each_safe(pos, tmp, &pipe->works) {
+	rk_list_for_each_safe (pos, tmp, &pipe->works) {
 		work = rk_list_entry(pos, struct work, node);
 		if (!work->copy && kept && source_is_registered(work, conn))
 			work->copy = gather(work); /* has left */
@@ -197,20 +201,20 @@ void pipe_end(struct pair *pair, enum side from)
 		}
 		kept--;
 	}
-	work = must_calloc(1, sizeof(*work));
+	work = sim_must_calloc(1, sizeof(*work));
 	work->op = WORK_DISCONNECT;
 	work->arrive_ns = rk_max(pipe->last_arrive_ns,
-				 pair->net->now_ns + delay_ns(pair->net));
+				 pair->net->now_ns + sim_delay_ns(pair->net));
 	pipe->last_arrive_ns = work->arrive_ns;
 	rk_list_add_tail(&pipe->works, &work->node);
 	schedule(pair, from, 0);
 }
 
 /* A mistake of one side costs both their connection. */
-void pair_error(struct pair *pair, int status)
+void sim_pair_error(struct pair *pair, int status)
 {
-	conn_fail(pair, ACTIVE, RK_CLOSE_ERROR, status);
-	conn_fail(pair, PASSIVE, RK_CLOSE_ERROR, status);
+	sim_conn_fail(pair, ACTIVE, RK_CLOSE_ERROR, status);
+	sim_conn_fail(pair, PASSIVE, RK_CLOSE_ERROR, status);
 	pair->cut = true;
 }
 
@@ -221,21 +225,21 @@ static void complete(struct pair *pair, enum side from, struct work *work)
 	struct event *event;
 
 	if (work->slots && pair->end[from]) {
-		event = event_new(net, EVENT_ACK, pair, from);
+		event = sim_event_new(net, EVENT_ACK, pair, from);
 		event->token = work->token;
 		event->slots = work->slots;
 		event->tell = work->flags & RK_SIGNALLED;
 		pipe->last_ack_ns = rk_max(
 			pipe->last_ack_ns,
-			net->now_ns + delay_ns(net) +
+			net->now_ns + sim_delay_ns(net) +
 				sim_random(net,
 					   net->knobs.completion_max_ns + 1));
-		event_push(net, event, pipe->last_ack_ns);
+		sim_event_push(net, event, pipe->last_ack_ns);
 	}
 	work_free(work);
 }
 
-void pipe_ack(struct event *event)
+void sim_pipe_ack(struct event *event)
 {
 	struct sim_conn *conn = event->pair->end[event->side];
 	struct entry *entry;
@@ -243,11 +247,11 @@ void pipe_ack(struct event *event)
 	if (!conn || event->pair->cut ||
 	    (conn->state != UP && conn->state != CLOSING))
 		return;
-	entry = entry_new(ENTRY_SENT, event->pair, event->side);
+	entry = sim_entry_new(ENTRY_SENT, event->pair, event->side);
 	entry->token = event->token;
 	entry->slots = event->slots;
 	entry->tell = event->tell;
-	entry_queue(sim_context_of(conn->base.context), entry);
+	sim_entry_queue(sim_context_of(conn->base.context), entry);
 }
 
 /* Who has left repeats nothing; only its farewell gets through. */
@@ -256,7 +260,7 @@ static void drop_all_but_farewell(struct pipe *pipe)
 	struct rk_list *pos, *tmp;
 	struct work *work;
 
-	rk_list_for_each_safe(pos, tmp, &pipe->works) {
+	rk_list_for_each_safe (pos, tmp, &pipe->works) {
 		work = rk_list_entry(pos, struct work, node);
 		if (work->op != WORK_DISCONNECT)
 			work_free(work);
@@ -270,7 +274,7 @@ static void not_ready(struct pair *pair, enum side from, struct work *work)
 	struct sim_conn *sender = pair->end[from];
 	unsigned retries;
 
-	trace(net, "rnr", pair, from, work->rnr_count, 0);
+	sim_trace(net, "rnr", pair, from, work->rnr_count, 0);
 	if (!sender || sender->state != UP) {
 		drop_all_but_farewell(&pair->from[from]);
 		return;
@@ -278,9 +282,9 @@ static void not_ready(struct pair *pair, enum side from, struct work *work)
 	sim_context_of(sender->base.context)->receiver_not_ready++;
 	retries = (unsigned)rk_max(sender->peer_rnr_retry, 0);
 	if (retries < 7 && work->rnr_count++ >= retries) {
-		conn_fail(pair, from, RK_CLOSE_ERROR,
-			  IBV_WC_RNR_RETRY_EXC_ERR);
-		pipe_end(pair, from);
+		sim_conn_fail(pair, from, RK_CLOSE_ERROR,
+			      IBV_WC_RNR_RETRY_EXC_ERR);
+		sim_pipe_end(pair, from);
 		return;
 	}
 	work->arrive_ns = net->now_ns + net->knobs.rnr_wait_ns;
@@ -298,22 +302,24 @@ static uint8_t *find_place(struct work *work, struct sim_conn *target,
 	if (work->op == WORK_SEND) {
 		if (work->bytes <= target->params.receive_bytes)
 			return NULL;
-		mistake(pair->net, pair,
-			"a SEND of %u bytes for a receive of %u", work->bytes,
-			target->params.receive_bytes);
+		sim_mistake(pair->net, pair,
+			    "a SEND of %u bytes for a receive of %u",
+			    work->bytes, target->params.receive_bytes);
 		*status = IBV_WC_REM_INV_REQ_ERR;
 		return NULL;
 	}
 	if (!work->bytes)
 		return NULL;
-	place = memory_find(sim_context_of(target->base.context), pair,
-			    target->side, work->rkey, work->remote_addr,
-			    work->bytes);
+	place = sim_memory_find(sim_context_of(target->base.context), pair,
+				target->side, work->rkey, work->remote_addr,
+				work->bytes);
 	if (place)
 		return place;
-	mistake(pair->net, pair, "a WRITE of %u bytes to 0x%llx, key %u: "
-		"not the peer's memory", work->bytes,
-		(unsigned long long)work->remote_addr, work->rkey);
+	sim_mistake(pair->net, pair,
+		    "a WRITE of %u bytes to 0x%llx, key %u: "
+		    "not the peer's memory",
+		    work->bytes, (unsigned long long)work->remote_addr,
+		    work->rkey);
 	*status = IBV_WC_REM_ACCESS_ERR;
 	return NULL;
 }
@@ -324,14 +330,18 @@ static bool read_source(struct pair *pair, enum side from, struct work *work)
 	if (work->copy)
 		return true;
 	if (!source_is_registered(work, pair->end[from])) {
-		mistake(pair->net, pair, "source of a post of %u bytes was "
-			"freed before it was delivered", work->bytes);
+		sim_mistake(pair->net, pair,
+			    "source of a post of %u bytes was "
+			    "freed before it was delivered",
+			    work->bytes);
 		return false;
 	}
 	work->copy = gather(work);
-	if (hash_bytes(0, work->copy, work->bytes) != work->hash)
-		mistake(pair->net, pair, "source of a post of %u bytes changed "
-			"before it was delivered", work->bytes);
+	if (sim_hash_bytes(0, work->copy, work->bytes) != work->hash)
+		sim_mistake(pair->net, pair,
+			    "source of a post of %u bytes changed "
+			    "before it was delivered",
+			    work->bytes);
 	return true;
 }
 
@@ -352,24 +362,25 @@ static void arrive(struct pair *pair, enum side from, struct work *work,
 	if (!status && !read_source(pair, from, work))
 		status = IBV_WC_LOC_PROT_ERR;
 	if (status) {
-		pair_error(pair, status);
+		sim_pair_error(pair, status);
 		return;
 	}
 	if (place)
 		memcpy(place, work->copy, work->bytes);
-	trace(pair->net, "deliver", pair, from, work->bytes, work->immediate);
+	sim_trace(pair->net, "deliver", pair, from, work->bytes,
+		  work->immediate);
 	if (takes_receive) {
 		target->receives_posted--;
-		entry = entry_new(work->op == WORK_SEND ? ENTRY_RECEIVED :
-							  ENTRY_WRITTEN,
-				  pair, target->side);
+		entry = sim_entry_new(work->op == WORK_SEND ? ENTRY_RECEIVED
+							    : ENTRY_WRITTEN,
+				      pair, target->side);
 		entry->bytes = work->bytes;
 		entry->immediate = work->immediate;
 		if (work->op == WORK_SEND) {
 			entry->message = work->copy;
 			work->copy = NULL;
 		}
-		entry_queue(sim_context_of(target->base.context), entry);
+		sim_entry_queue(sim_context_of(target->base.context), entry);
 	}
 	complete(pair, from, work);
 }
@@ -377,15 +388,15 @@ static void arrive(struct pair *pair, enum side from, struct work *work,
 /* The peer does not answer: its sender notices after a while. */
 static void nobody_there(struct pair *pair, enum side from)
 {
-	struct event *event = event_new(pair->net, EVENT_FAIL, pair, from);
+	struct event *event = sim_event_new(pair->net, EVENT_FAIL, pair, from);
 
-	pipe_purge(&pair->from[from]);
+	sim_pipe_purge(&pair->from[from]);
 	event->status = IBV_WC_RETRY_EXC_ERR;
-	event_push(pair->net, event,
-		   pair->net->now_ns + pair->net->knobs.retry_ns);
+	sim_event_push(pair->net, event,
+		       pair->net->now_ns + pair->net->knobs.retry_ns);
 }
 
-void pipe_deliver(struct pair *pair, enum side from)
+void sim_pipe_deliver(struct pair *pair, enum side from)
 {
 	struct pipe *pipe = &pair->from[from];
 	struct sim_conn *target = pair->end[other(from)];
@@ -400,11 +411,11 @@ void pipe_deliver(struct pair *pair, enum side from)
 		return;
 	}
 	if (!pair->cut && work->op != WORK_DISCONNECT &&
-	    chance(pair->net, pair->net->knobs.cut_chance))
-		pair_cut(pair);
+	    sim_chance(pair->net, pair->net->knobs.cut_chance))
+		sim_pair_cut(pair);
 	if (pair->cut || !target ||
 	    (target->state != UP && target->state != ACCEPTED)) {
-		pipe_purge(pipe); /* who posted it is told otherwise */
+		sim_pipe_purge(pipe); /* who posted it is told otherwise */
 		return;
 	}
 	if (pair->silent) {
@@ -412,8 +423,8 @@ void pipe_deliver(struct pair *pair, enum side from)
 		return;
 	}
 	if (work->op == WORK_DISCONNECT) {
-		conn_fail(pair, other(from), RK_CLOSE_PEER, 0);
-		pipe_purge(pipe);
+		sim_conn_fail(pair, other(from), RK_CLOSE_PEER, 0);
+		sim_pipe_purge(pipe);
 		return;
 	}
 	arrive(pair, from, work, target);
