@@ -225,7 +225,8 @@ void rk_timer_set(struct rk_context *context, struct rk_timer *timer,
 void rk_timer_cancel(struct rk_timer *timer);
 
 /*
- * Listen on addr; port 0 takes a free one.  backlog 0 is the device's default.
+ * Listen on addr; port 0 takes a free one.  An IPv6 address takes IPv6 alone.
+ * backlog 0 is the device's default.
  *   -EADDRINUSE, -EADDRNOTAVAIL, -ENOMEM
  */
 static inline RK_MUST_CHECK int
@@ -330,11 +331,13 @@ rk_conn_write(struct rk_conn *conn, const struct rk_piece *pieces,
 
 /*
  * Zeroed, page aligned, registered memory, counted against the context's cap.
- * With a conn (connecting, requested or established) and remote rights it is
- * memory for that peer alone; conn NULL is for local use (sources of sends).
+ * With a conn and remote rights it is memory for that peer alone, who must be
+ * known: from request() on the passive side, from established() on the active
+ * side.  conn NULL, or no rights, is for local use (sources of sends).
  * It outlives the connection: free it after rk_conn_destroy(), when the peer
  * can write it no more and no work reads it.
- *   -EINVAL  no bytes, or remote rights without a conn
+ *   -EINVAL    no bytes, or remote rights without a conn
+ *   -ENOTCONN  the peer is not known yet, or no more
  *   -ENOMEM  out of memory, over the cap or RLIMIT_MEMLOCK; logged, with the
  *            limit to raise
  */
