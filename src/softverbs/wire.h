@@ -57,7 +57,10 @@ struct wire_handler {
 
 RK_MUST_CHECK int wire_open(struct wire **out,
 			    const struct wire_handler *handler, void *user);
-void wire_close(struct wire *wire); /* NULL is fine; closes all links */
+/* Closes all links and listeners without calling the handler, and unmaps all
+ * memory from wire_mem_alloc().  Afterwards only lane_close() and wire_put()
+ * may be called on links still held.  NULL is fine. */
+void wire_close(struct wire *wire);
 
 /* An epoll descriptor, readable when wire_pump(wire, true) has work: listener,
  * message, token, death or timer.  Owned by the wire. */
@@ -142,13 +145,22 @@ struct wire_lane {
 	uint32_t peer_rqmin;
 	uint64_t peer_nak;
 	/* consuming */
-	uint64_t head;	      /* peer slots taken */
+	uint64_t head;		/* peer slots taken */
+	uint64_t peer_tail;	/* last checked copy: slots that may be taken */
+	uint64_t peer_sequence; /* number of the peer's next record */
 	/* words for the peer, published by lane_answer() */
 	uint64_t acked;	      /* records completed: n is, once acked > n */
 	uint64_t credit;
 	uint32_t rqmin;
 	uint64_t epoch;
 	bool want;
+	/* the wire's own */
+	bool ready;	/* the peer's words belong to this use of the lane */
+	bool urgent;	/* what is not flushed yet must wake the peer */
+	uint64_t stale_epoch; /* ready when the peer's epoch is another one */
+	uint64_t shown_head, shown_acked, shown_credit; /* as published */
+	uint32_t shown_rqmin;
+	uint16_t stage_first, stage_last; /* chunks the peer still needs */
 };
 
 /* The side that opened the link hands out lane numbers; the other side is
@@ -171,9 +183,10 @@ void lane_close(struct wire_lane *lane); /* revokes first */
 /*
  * Append one record; the payload is copied now, gathered from iov: into the
  * ring if it fits RECORD_INLINE_MAX, else into one stage chunk.  Not visible
- * before lane_flush().  sequence is filled in.  -EAGAIN: no slots or no chunk
- * now (lane_want() to be told); -EPROTO: the peer's words are nonsense;
- * -EMSGSIZE: more than STAGE_CHUNK_BYTES.
+ * before lane_flush().  bytes (the sum of iov), slots, chunk and sequence are
+ * filled in.  -EAGAIN: no slots or no chunk now (lane_want() to be told);
+ * -EPROTO: the peer's words are nonsense; -EMSGSIZE: more than
+ * STAGE_CHUNK_BYTES.
  */
 RK_MUST_CHECK int lane_push(struct wire_lane *lane, struct record *record,
 			    const struct iovec *iov, unsigned iov_count);
@@ -191,8 +204,12 @@ void lane_want(struct wire_lane *lane, bool want);
  * flushes its receives. */
 bool lane_peer_admits(const struct wire_lane *lane);
 
-/* Look at the peer's next record: 1 and a private, checked copy; 0 none;
- * -EPROTO nonsense.  The payload stays in the peer's memory. */
+/*
+ * Look at the peer's next record: 1 and a private, checked copy; 0 none;
+ * -EPROTO nonsense.  The payload stays in the peer's memory.  Checked: op,
+ * flags, slots, chunk, bytes, that a SEND's fragment lies within its length
+ * (not that fragments follow each other) and that the sequence is the next.
+ */
 RK_MUST_CHECK int lane_peek(struct wire_lane *lane, struct record *record);
 
 /* Scatter that record's payload, record->bytes of it, into iov (which is at
@@ -219,7 +236,8 @@ int lane_revoke(struct wire_lane *lane);
  * Zeroed memory that the peer of link may map (link NULL: private memory of
  * this process).  access has the IBV_ACCESS_REMOTE_* bits it may ever be
  * registered with; without REMOTE_WRITE the peer's map is read-only.  Page
- * aligned.  Never handed to another process afterwards.
+ * aligned.  Never handed to another process afterwards.  NULL and errno on
+ * failure: ENOMEM, EPIPE (the peer is gone), ENOBUFS, EMFILE.
  */
 void *wire_mem_alloc(struct wire *wire, struct wire_link *link, size_t bytes,
 		     unsigned access);
@@ -244,7 +262,9 @@ int wire_key_remove(struct wire *wire, uint32_t key);
  *   -EHOSTDOWN   the peer process is gone
  *   -ESHUTDOWN   the peer's queue pair takes no access any more
  *   -EOPNOTSUPP  private memory of the peer, and the kernel does not allow
- *                process_vm_writev on it
+ *                process_vm_writev on it, or the peer is another user
+ *   -EAGAIN      the peer's grant of that memory is still on its way (it
+ *                arrives as a socket event): try again after a pump
  */
 RK_MUST_CHECK int wire_write(struct wire_lane *lane, uint64_t remote_addr,
 			     uint32_t key, const struct iovec *iov,
