@@ -5,6 +5,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <limits.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -258,4 +259,55 @@ void rk_uri_text(const struct rk_uri *uri, char *out, size_t out_bytes)
 	else
 		snprintf(out, out_bytes, "%s://%s%s%s:%u", uri->scheme,
 			 six ? "[" : "", uri->host, six ? "]" : "", uri->port);
+}
+
+/* Append text with all but plain letters as %XX; at most what fits. */
+static void encode(const char *text, const char *plain, char *out,
+		   size_t out_bytes)
+{
+	size_t used = strlen(out);
+
+	for (; *text && used + 4 <= out_bytes; text++) {
+		if (isalnum((unsigned char)*text) || strchr(plain, *text))
+			used += (size_t)snprintf(out + used, 2, "%c", *text);
+		else
+			used += (size_t)snprintf(out + used, 4, "%%%02X",
+						 (unsigned char)*text);
+	}
+}
+
+static RK_PRINTF(3, 4) void append(char *out, size_t out_bytes,
+				   const char *format, ...)
+{
+	size_t used = strlen(out);
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(out + used, out_bytes - used, format, args);
+	va_end(args);
+}
+
+void rk_uri_compose(const struct rk_uri *uri, char *out, size_t out_bytes)
+{
+	bool six = strchr(uri->host, ':');
+
+	snprintf(out, out_bytes, "%s://", uri->scheme);
+	if (uri->password[0]) {
+		encode(uri->user, "-._", out, out_bytes);
+		append(out, out_bytes, ":");
+		encode(uri->password, "-._", out, out_bytes);
+		append(out, out_bytes, "@");
+	}
+	if (uri->path[0]) {
+		encode(uri->path, "/-._", out, out_bytes);
+	} else {
+		append(out, out_bytes, "%s", six ? "[" : "");
+		encode(uri->host, ":-._", out, out_bytes);
+		append(out, out_bytes, "%s:%u", six ? "]" : "", uri->port);
+	}
+	append(out, out_bytes, "?db=%u", uri->db);
+	if (uri->device[0]) {
+		append(out, out_bytes, "&device=");
+		encode(uri->device, "-._", out, out_bytes);
+	}
 }

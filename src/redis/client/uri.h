@@ -16,6 +16,7 @@ enum {
 	RK_URI_HOST_MAX = 256,
 	RK_URI_SECRET_MAX = 1024,
 	RK_URI_TEXT_MAX = 320, /* enough for what rk_uri_text() writes */
+	RK_URI_FULL_MAX = 8192, /* and for rk_uri_compose() */
 	RK_REDIS_PORT = 6379,
 };
 
@@ -36,6 +37,9 @@ struct rk_uri {
  */
 RK_MUST_CHECK int rk_uri_parse(struct rk_uri *out, const char *text,
 			       char *error, size_t error_bytes);
+
+/* The whole URI, secrets too, so that parsing it gives uri again. */
+void rk_uri_compose(const struct rk_uri *uri, char *out, size_t out_bytes);
 
 /* The URI without its secrets, for people. */
 void rk_uri_text(const struct rk_uri *uri, char *out, size_t out_bytes);
