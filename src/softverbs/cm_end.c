@@ -119,7 +119,7 @@ static int disconnect_id(struct cm_id *id)
 			cm_end_send_reject(id, CM_REASON_CONSUMER, NULL, 0);
 			id->peer_told = true;
 		}
-		/* fall through */
+		__attribute__((fallthrough));
 	case CM_ESTABLISHED:
 		report_disconnected(id, 0);
 		cm_end_tell_disconnect(id);
@@ -167,7 +167,7 @@ void cm_end_on_reject(struct cm_id *id, uint32_t reason,
 			cm_passive_drop(id);
 			break;
 		}
-		/* fall through */
+		__attribute__((fallthrough));
 	case CM_CONNECTING:
 	case CM_RESPONDED:
 	case CM_ACCEPTED:
