@@ -180,7 +180,6 @@ static unsigned wire_serve_pending(struct wire *wire)
 
 static unsigned wire_visit(struct wire *wire)
 {
-	bool many = wire->awake_count > AWAKE_LINKS_FREE;
 	struct rk_list *pos, *tmp;
 	unsigned news = 0;
 
@@ -192,7 +191,7 @@ static unsigned wire_visit(struct wire *wire)
 		news += found;
 		if (found)
 			link->idle_pumps = 0;
-		else if (rk_unlikely(many) &&
+		else if (rk_unlikely(wire->awake_count > AWAKE_LINKS_FREE) &&
 			 ++link->idle_pumps > IDLE_PUMPS_MAX)
 			link_doze(link);
 	}
