@@ -295,6 +295,7 @@ struct send_queue {
 	unsigned unsure;  /* published, not early, not acked */
 	bool all_signalled;
 	bool stopped;	  /* a request failed: nothing goes after it */
+	bool failed;	  /* and its completion is out: all else is flushed */
 	bool wants_credit; /* why the first waiting request waits */
 	unsigned rnr_tries;
 	struct wire_timer retry_timer;
@@ -338,6 +339,7 @@ struct soft_qp {
 	bool failing;	 /* inside qp_fail(): do not enter again */
 	bool said_bye;	 /* the peer has been told, or need not be */
 	bool first_seen; /* first_record() was called */
+	bool deaf;	 /* what is in the lane is not taken any more */
 	bool has_farewell;
 	uint8_t owed, owed_syndrome;
 	uint16_t farewell_bytes, owed_bytes;

@@ -376,7 +376,7 @@ void qp_reset(struct soft_qp *qp)
 	memset(&qp->lane, 0, sizeof(qp->lane));
 	memset(&qp->attr, 0, sizeof(qp->attr));
 	qp->events = NULL;
-	qp->said_bye = qp->first_seen = qp->has_farewell = false;
+	qp->said_bye = qp->first_seen = qp->has_farewell = qp->deaf = false;
 	qp->owed = OWES_NOTHING;
 	qp->ibv.state = IBV_QPS_RESET;
 }
@@ -399,8 +399,7 @@ void qp_visit(struct soft_qp *qp)
 		qp_fail(qp);
 		return;
 	}
-	if (qp->sq.done != qp->sq.posted)
-		send_progress(qp);
+	send_progress(qp);
 }
 
 void qp_peer_gone(struct soft_qp *qp)

@@ -49,7 +49,7 @@ static void retire(struct soft_qp *qp, enum ibv_wc_status status,
 static bool refuse(struct soft_qp *qp, enum nak_code code)
 {
 	lane_nak(&qp->lane, code, qp->lane.acked);
-	qp->said_bye = true;
+	qp->said_bye = qp->deaf = true;
 	return false;
 }
 
@@ -186,7 +186,7 @@ static bool take(struct soft_qp *qp, const struct record *record)
 bool receive_records(struct soft_qp *qp)
 {
 	struct record record;
-	bool any = false, good = true;
+	bool any = false, good = !qp->deaf;
 	int got;
 
 	while (good) {

@@ -78,10 +78,11 @@ void send_complete(struct soft_qp *qp)
 {
 	struct send_queue *sq = &qp->sq;
 
-	while (sq->done != sq->sent) {
+	while (sq->done != sq->sent && !sq->failed) {
 		struct send_wqe *wqe = wqe_at(qp, sq->done);
 
 		if (rk_unlikely(wqe->state == SEND_FAILED)) {
+			sq->failed = true;
 			retire(qp, wqe->status);
 			qp_fail(qp);
 			return;
@@ -126,7 +127,7 @@ void send_forget(struct soft_qp *qp)
 	sq->freed = sq->done = sq->sent = sq->posted = 0;
 	sq->credits_used = sq->sure = 0;
 	sq->unsure = sq->rnr_tries = 0;
-	sq->stopped = sq->wants_credit = false;
+	sq->stopped = sq->failed = sq->wants_credit = false;
 }
 
 /* ---- waiting ---------------------------------------------------------- */
