@@ -219,8 +219,10 @@ static int parse_scheme(struct rk_uri *uri, struct piece *rest)
 		return -EINVAL;
 	for (size_t i = 0; i < scheme.bytes; i++)
 		uri->scheme[i] = (char)tolower((unsigned char)scheme.text[i]);
-	if (!strcmp(uri->scheme, "redis") || !strcmp(uri->scheme, "valkey"))
+	if (!strcmp(uri->scheme, "redis") || !strcmp(uri->scheme, "valkey")) {
+		memset(uri->scheme, 0, sizeof(uri->scheme));
 		strcpy(uri->scheme, "tcp");
+	}
 	rest->text += 3;
 	rest->bytes -= 3;
 	return 0;
