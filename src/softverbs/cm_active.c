@@ -71,7 +71,7 @@ static int prepare_lane(struct cm_id *id)
 {
 	int ret;
 
-	if (!wire_link_is_ours(id->link->wire) || id->lane != CM_LANE_NONE)
+	if (id->lane != CM_LANE_NONE)
 		return 0;
 	ret = cm_lane_choose(id);
 	if (ret || !id->base.qp)
@@ -100,7 +100,7 @@ static int send_request(struct cm_id *id)
 	memcpy(request.private_data, id->request_private,
 	       sizeof(request.private_data));
 	ret = wire_send(id->link->wire, &request, sizeof(request));
-	if (!ret && id->lane != CM_LANE_NONE)
+	if (!ret)
 		cm_lane_lend(id->link, id->lane);
 	return ret;
 }
@@ -199,33 +199,15 @@ int soft_rdma_connect(struct rdma_cm_id *id, struct rdma_conn_param *param)
 /* The peer has no room and has forgotten us, our lane too. */
 void cm_active_on_later(struct cm_id *id)
 {
-	if (id->lane != CM_LANE_NONE)
-		cm_lane_return(id->link, id->lane);
+	cm_lane_return(id->link, id->lane);
 	arm_timer(id, rk_now_ns() + cm_times.retry_ns);
-}
-
-/* Whoever opened the link has chosen the lane. */
-static int take_lane_of_reply(struct cm_id *id, const struct cm_reply *reply)
-{
-	if (id->lane == CM_LANE_NONE)
-		return cm_lane_take(id, reply->offer.lane);
-	return 0;
 }
 
 void cm_active_on_reply(struct cm_id *id, const struct cm_reply *reply)
 {
 	struct cm_event *event;
-	int ret;
 
 	id->peer = reply->head.from;
-	ret = take_lane_of_reply(id, reply);
-	if (ret) {
-		if (id->lane == CM_LANE_NONE)
-			cm_lane_refuse(id->link->wire, reply->offer.lane);
-		cm_end_send_reject(id, CM_REASON_NO_RESOURCES, NULL, 0);
-		cm_end_failed(id, RDMA_CM_EVENT_CONNECT_ERROR, ret);
-		return;
-	}
 	id->peer_offer = reply->offer;
 	wire_timer_cancel(cm.device->wire, &id->timer);
 	cm_id_move(id, CM_RESPONDED);
@@ -246,16 +228,9 @@ static int bring_up(struct cm_id *id)
 		.max_rd_atomic = id->peer_offer.responder_resources,
 		.max_dest_rd_atomic = id->peer_offer.initiator_depth,
 	};
-	int ret;
+	int ret = soft_qp_connect(qp, &path, &cm_qp_events,
+				  (void *)(uintptr_t)id->number);
 
-	if (id->lane_is_ours) {
-		ret = soft_qp_open_lane(qp, id->link->wire, id->lane);
-		if (ret)
-			return ret;
-		id->lane_is_ours = false;
-	}
-	ret = soft_qp_connect(qp, &path, &cm_qp_events,
-			      (void *)(uintptr_t)id->number);
 	if (!ret)
 		ret = soft_qp_ready(qp);
 	if (!ret)

@@ -33,6 +33,8 @@ enum {
 	CM_EVENTS_ACTIVE = 3,  /* outcome, disconnect, timewait */
 };
 
+#define CM_LANE_NONE UINT32_MAX
+
 /* How long things take; tests shorten them. */
 struct cm_times {
 	uint64_t answer_ns;   /* an unanswered request or reply: UNREACHABLE */
@@ -111,9 +113,9 @@ struct cm_link {
 	unsigned users;	     /* ids, lanes owned, lanes lent */
 	unsigned lane_count; /* length of owner */
 	uint32_t *owner;     /* by lane: id that took it here; 0: none */
-	/* the opener: lanes the peer has not closed yet */
+	/* active side: lanes the peer has not closed yet */
 	uint64_t lent[BOX_LANES / 64];
-	/* the other: CLOSED could not be sent yet */
+	/* passive side: CLOSED could not be sent yet */
 	uint64_t untold[BOX_LANES / 64];
 	unsigned untold_count;
 	struct wire_timer retry;
@@ -151,7 +153,7 @@ struct cm_id {
 	/* a connection */
 	struct cm_link *link;
 	struct rk_list link_node;
-	uint32_t lane;	  /* CM_LANE_NONE, or its number */
+	uint32_t lane;	   /* or CM_LANE_NONE */
 	bool lane_is_ours; /* taken by the id, not yet the queue pair's */
 	bool link_memory;  /* memory was granted to this link's peer */
 	bool peer_told;	   /* of the disconnect */
@@ -266,14 +268,14 @@ void cm_link_detach(struct cm_id *id);
 /* The number is used by id on this side from now on.  -EBUSY: it is in use;
  * -EINVAL: no such lane. */
 int cm_lane_take(struct cm_id *id, uint32_t lane);
-/* The opener takes an unused one. */
+/* The active side takes an unused one. */
 int cm_lane_choose(struct cm_id *id);
-/* The opener told the peer of the lane; or the peer does not use it. */
+/* The peer was told of the lane; or it does not use it (any more). */
 void cm_lane_lend(struct cm_link *link, uint32_t lane);
 void cm_lane_return(struct cm_link *link, uint32_t lane);
 /* This side does not use the lane any more. */
 void cm_lane_release(struct cm_link *link, uint32_t lane);
-/* A lane in a message that this side never took: tell the opener. */
+/* A lane in a request that this side did not take: say so. */
 void cm_lane_refuse(struct wire_link *wire, uint32_t lane);
 void cm_link_dead(struct cm_link *link); /* nothing is lent any more */
 bool cm_lane_is_used(const struct cm_link *link, uint32_t lane);

@@ -2,14 +2,15 @@
 /*
  * Links as connections use them, and whose lanes are in use on them.
  *
- * A lane has a side here and a side there.  The process that opened the link
- * chooses numbers, and may choose one again when both sides are done with it:
+ * A lane has a side here and a side there.  The active side of connections is
+ * who opened the link.  It chooses numbers, and may choose one again when both
+ * sides are done with it:
  *
  *   owner[lane]  this side uses it, on behalf of that id; first the id itself,
  *		  then its queue pair, until that is destroyed
- *   lent[lane]	  opener only: the peer was told of it and has not said CLOSED
+ *   lent[lane]	  active side only: the peer was told and has not said CLOSED
  *
- * The other process says CLOSED exactly once for each lane it was told of.
+ * The passive side says CLOSED exactly once for each lane it was told of.
  * Runs in any thread of the program, under the device lock.
  */
 #include <assert.h>
@@ -196,7 +197,7 @@ void cm_lane_return(struct cm_link *link, uint32_t lane)
 	cm_link_unhold(link);
 }
 
-/* ---- telling the opener ----------------------------------------------- */
+/* ---- telling the active side ----------------------------------------------- */
 
 static int send_closed(struct wire_link *wire, uint32_t lane)
 {

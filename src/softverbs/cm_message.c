@@ -68,9 +68,8 @@ static int request_check(struct wire_link *wire, const struct cm_request *req,
 {
 	if (!req->head.from || offer_check(&req->offer))
 		return -EPROTO;
-	/* who opened the link chooses lanes */
-	if (wire_link_is_ours(wire) ? req->offer.lane != CM_LANE_NONE :
-				      req->offer.lane >= BOX_LANES)
+	/* who asks has opened the link, and chooses the lane */
+	if (wire_link_is_ours(wire) || req->offer.lane >= BOX_LANES)
 		return -EPROTO;
 	if (cm_addr_unpack(source, &req->source) ||
 	    cm_addr_unpack(target, &req->target))
@@ -89,11 +88,9 @@ static int reply_check(const struct cm_id *id, const struct cm_reply *reply)
 {
 	if (id->state != CM_CONNECTING || !reply->head.from)
 		return -EPROTO;
-	if (reply->offer.lane >= BOX_LANES || offer_check(&reply->offer))
+	if (reply->offer.lane != id->lane)
 		return -EPROTO;
-	if (id->lane != CM_LANE_NONE)
-		return reply->offer.lane == id->lane ? 0 : -EPROTO;
-	return cm_lane_is_used(id->link, reply->offer.lane) ? -EPROTO : 0;
+	return offer_check(&reply->offer);
 }
 
 static int reject_check(const struct cm_id *id, const struct cm_reject *reject)
@@ -146,12 +143,7 @@ static void on_request(struct wire_link *wire, const struct cm_request *request)
 static void on_reply(struct wire_link *wire, struct cm_id *id,
 		     const struct cm_reply *reply)
 {
-	struct cm_link *link = cm_link_find(wire);
-
-	if (!id) {
-		/* given up meanwhile: the lane was never taken here */
-		if (!link || !cm_lane_is_used(link, reply->offer.lane))
-			cm_lane_refuse(wire, reply->offer.lane);
+	if (!id) { /* given up meanwhile */
 		(void)!cm_send_reject(wire, reply->head.from, 0,
 				      CM_REASON_INVALID_ID, NULL, 0);
 		return;

@@ -12,7 +12,7 @@
  *	READY    ------------------->
  *	(records of the lane, the last of them a DISCONNECT)
  *		 <--- DISCONNECT --->	only where there is no queue pair
- *		 <--- CLOSED ------->	to the opener: the lane is free here
+ *		 <-------------------	CLOSED: the lane is free here
  */
 #ifndef RK_SOFTVERBS_CM_MESSAGE_H
 #define RK_SOFTVERBS_CM_MESSAGE_H
@@ -30,9 +30,6 @@ enum {
 	CM_REPLY_PRIVATE = 196,
 	CM_REJECT_PRIVATE = 148,
 };
-
-/* "no lane yet": the passive side opened the link, so it will choose */
-#define CM_LANE_NONE UINT32_MAX
 
 enum cm_message_type {
 	CM_REQUEST = 1,
@@ -75,7 +72,7 @@ static_assert(sizeof(struct cm_address) == 24, "address");
 
 /* What each side says of its queue pair. */
 struct cm_offer {
-	uint32_t lane;
+	uint32_t lane; /* the active side's choice */
 	uint32_t qpn;
 	uint8_t responder_resources; /* reads the sender will answer */
 	uint8_t initiator_depth;     /* reads the sender will start */

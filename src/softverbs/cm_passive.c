@@ -57,11 +57,9 @@ static int make_child(struct cm_id *listener, struct wire_link *wire,
 	ret = cm_link_attach(id, wire);
 	if (ret)
 		goto err_id;
-	if (request->offer.lane != CM_LANE_NONE) {
-		ret = cm_lane_take(id, request->offer.lane);
-		if (ret)
-			goto err_link;
-	}
+	ret = cm_lane_take(id, request->offer.lane);
+	if (ret)
+		goto err_link;
 	cm.pd_users++;
 	*out = id;
 	return 0;
@@ -167,17 +165,13 @@ static int send_reply(struct cm_id *id, const struct rdma_conn_param *param)
 			  .from = id->number },
 		.offer = id->offer,
 	};
-	int ret;
 
 	reply.offer.lane = id->lane;
 	reply.offer.retry_count = 0; /* the request's governs both */
 	if (param && param->private_data_len)
 		memcpy(reply.private_data, param->private_data,
 		       param->private_data_len);
-	ret = wire_send(id->link->wire, &reply, sizeof(reply));
-	if (!ret && wire_link_is_ours(id->link->wire))
-		cm_lane_lend(id->link, id->lane);
-	return ret;
+	return wire_send(id->link->wire, &reply, sizeof(reply));
 }
 
 static int accept_id(struct cm_id *id, const struct rdma_conn_param *param)
@@ -190,11 +184,6 @@ static int accept_id(struct cm_id *id, const struct rdma_conn_param *param)
 	if (ret)
 		return ret;
 	cm_param_defaults(id, param);
-	if (id->lane == CM_LANE_NONE) {
-		ret = cm_lane_choose(id);
-		if (ret)
-			return ret;
-	}
 	if (id->base.qp) {
 		ret = bring_up(id);
 		if (ret)

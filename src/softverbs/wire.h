@@ -112,7 +112,8 @@ void wire_unbind(struct wire_listener *listener); /* NULL is fine */
 
 /*
  * A link to the process that listens on addr, an address of this host: the one
- * there is, or a new one, usable at once (what is sent waits for the peer).
+ * we opened before, or a new one, usable at once (what is sent waits for the
+ * peer).  One that the peer opened is not used: only the opener chooses lanes.
  * Takes a reference.  -EHOSTUNREACH: not an address of this host;
  * -ECONNREFUSED: nobody listens there; -EAGAIN: its backlog is full.
  */
