@@ -21,7 +21,9 @@
 
 #include "ok.h"
 
-enum { WAIT_MS = 5000, NO_EVENT = -1 };
+enum { NO_EVENT = -1 };
+
+static int patience_ms = 5000;
 
 /* An event, copied; the original is acknowledged. */
 struct seen {
@@ -76,7 +78,7 @@ RK_UNUSED static struct seen see_within(struct rdma_event_channel *channel,
 
 RK_UNUSED static struct seen see(struct rdma_event_channel *channel)
 {
-	return see_within(channel, WAIT_MS);
+	return see_within(channel, patience_ms);
 }
 
 /* The next event is of this type; silent when it is, for use in loops. */
