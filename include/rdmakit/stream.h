@@ -59,7 +59,8 @@ enum rk_stream_event {
 /*
  * Told when there is something new: READABLE for each arrival of bytes and for
  * the end; WRITABLE when the peer's window is first known, and when room has
- * come back after a write took less than it was given; OPEN and CLOSED once.
+ * come back after a write took less than it was given or used up the last of
+ * it; OPEN and CLOSED once.
  * Runs inside rk_context_process(), never inside another call.  Any stream
  * call is allowed inside, rk_stream_close() and rk_stream_abort() too.
  * Whoever has not read everything is not told again about the rest: ask
