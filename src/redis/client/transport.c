@@ -9,6 +9,7 @@
 enum { TRANSPORTS_MAX = 16 };
 
 static const struct rk_transport *transports[TRANSPORTS_MAX] = {
+	&rk_transport_rdma,
 	&rk_transport_tcp,
 	&rk_transport_unix,
 };

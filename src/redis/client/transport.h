@@ -107,6 +107,7 @@ const struct rk_transport *rk_transport_find(const char *scheme, char *error,
 /* Add one; before other threads look.  -EEXIST, -ENOSPC. */
 RK_MUST_CHECK int rk_transport_register(const struct rk_transport *transport);
 
-extern const struct rk_transport rk_transport_tcp, rk_transport_unix;
+extern const struct rk_transport rk_transport_rdma, rk_transport_tcp,
+	rk_transport_unix;
 
 #endif
