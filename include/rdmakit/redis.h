@@ -62,7 +62,9 @@ struct rk_redis_params {
 	int connect_timeout_ms; /* 0 means 5000 */
 	int command_timeout_ms; /* 0 means for ever */
 	const char *device;	/* for rdma://; NULL means "auto" */
-	unsigned spin_us;	/* poll this long before sleeping; 0: 50 */
+	/* Poll this long before sleeping; 0: 50 for rdma:// on more than one
+	 * processor, else not at all. */
+	unsigned spin_us;
 };
 
 /*
@@ -74,7 +76,17 @@ RK_API int rk_redis_open(struct rk_redis **out, const char *uri,
 			 const struct rk_redis_params *params);
 RK_API void rk_redis_close(struct rk_redis *redis); /* NULL is fine */
 
-/* Send one command and wait for its answer.  lengths may be NULL: strings. */
+/*
+ * Send one command and wait for its answer.  lengths may be NULL: strings.
+ * Pushes that come before the answer are kept, in order, for the read calls
+ * (65536 of them, then -ENOBUFS); but the push that answers a SUBSCRIBE in
+ * RESP3 is its answer.
+ *   -EINVAL     no argument; nothing was sent
+ *   -ETIMEDOUT  no answer within command_timeout_ms
+ *   -ECONNRESET and others of the connection; -EPROTO: the answer is no RESP
+ * After any but -EINVAL it is not known which answer belongs to which command:
+ * every later call fails.  An error reply is an answer, not an error.
+ */
 RK_API int rk_redis_command(struct rk_redis *redis, int argc,
 			    const char *const *argv, const size_t *lengths,
 			    struct rk_reply **reply);
@@ -87,8 +99,10 @@ RK_API int rk_redis_append(struct rk_redis *redis, int argc,
 RK_API int rk_redis_append_raw(struct rk_redis *redis, const void *data,
 			       size_t bytes);
 RK_API int rk_redis_read(struct rk_redis *redis, struct rk_reply **reply);
-/* As rk_redis_read(), but -ETIMEDOUT after timeout_ms, and the connection
- * stays usable: for pushes and messages. */
+
+/* As rk_redis_read(), but waits at most timeout_ms instead of
+ * command_timeout_ms, and after -ETIMEDOUT the connection stays usable: for
+ * pushes and messages. */
 RK_API int rk_redis_read_timeout(struct rk_redis *redis, int timeout_ms,
 				 struct rk_reply **reply);
 

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/log.h"
 #include "tools/bench_redis.h"
 #include "tools/tool.h"
 
@@ -322,6 +323,8 @@ static int run_plan(struct plan *plan)
 	}
 	for (unsigned i = 0; i < plan->target_count && !ret; i++)
 		ret = connect_control(&plan->options, &plan->targets[i]);
+	/* Which device it is has been said now; each round opens it again. */
+	rk_log_set_level(RK_LOG_WARNING);
 	for (unsigned i = 0; i < plan->op_count && !ret; i++)
 		ret = run_op(plan, plan->ops[i],
 			     plan->results + i * plan->target_count);
