@@ -208,6 +208,8 @@ void lane_answer(struct wire_lane *lane)
 	lane->shown_credit = lane->credit;
 	lane->shown_acked = lane->acked;
 	lane->shown_head = lane->head;
+	if (lane->tail != lane->published)
+		return; /* what is pushed must be flushed, and that rings */
 	rk_fence();
 	if (lane_is_wanted(lane))
 		lane_ring(lane->link, lane->number, false);

@@ -237,6 +237,10 @@ int lane_push(struct wire_lane *lane, struct record *record,
 	}
 	memcpy(&ring[lane->tail % RING_SLOTS], record, sizeof(*record));
 	lane->tail += record->slots;
+	/* the peer read it one turn of the ring ago: have it back in time */
+	__builtin_prefetch(&ring[lane->tail % RING_SLOTS], 1);
+	if (link->peer) /* for the flush */
+		__builtin_prefetch(&link->peer->seen.leaf[lane->number / 64]);
 	lane->sequence++;
 	if (rk_unlikely(record->op == RECORD_DISCONNECT ||
 			record->op == RECORD_FATAL))

@@ -16,6 +16,7 @@
 #define RK_SOFTVERBS_LAYOUT_H
 
 #include <assert.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/compiler.h"
@@ -124,6 +125,17 @@ struct key_entry {
 } RK_ALIGNED_LINE;
 static_assert(sizeof(struct key_entry) == 64, "one line per key");
 
+/*
+ * One bit per lane and one per word of those.  A process toggles its own bits
+ * and shows which of the peer's it has seen; a bit is dirty while the two
+ * differ.  The words of the first 256 lanes share a line with the summary.
+ */
+struct dirty_words {
+	uint64_t sum[BOX_SUMS];
+	uint64_t leaf[BOX_LEAVES];
+} RK_ALIGNED_LINE;
+static_assert(offsetof(struct dirty_words, leaf) == BOX_SUMS * 8, "one line");
+
 struct box {
 	/* read once, when the peer has mapped it */
 	uint64_t version;
@@ -137,10 +149,8 @@ struct box {
 	uint64_t hazard RK_ALIGNED_LINE;
 
 	/* peer; dirty bits: mine, toggled; and what I last saw of his */
-	uint64_t sum[BOX_SUMS] RK_ALIGNED_LINE;
-	uint64_t sum_seen[BOX_SUMS] RK_ALIGNED_LINE;
-	uint64_t leaf[BOX_LEAVES] RK_ALIGNED_LINE;
-	uint64_t leaf_seen[BOX_LEAVES] RK_ALIGNED_LINE;
+	struct dirty_words mark;
+	struct dirty_words seen;
 
 	struct lane_words lane[BOX_LANES] __attribute__((aligned(4096)));
 	struct key_entry key[BOX_KEYS];

@@ -200,13 +200,15 @@ static unsigned wire_visit(struct wire *wire)
 
 unsigned wire_pump(struct wire *wire, bool thorough)
 {
-	unsigned news = 0;
+	unsigned news = 0, found;
 
 	if (rk_unlikely(wire->pumping || wire->abandoned))
 		return 0;
 	wire->pumping = true;
-	if (thorough || ++wire->pumps % PUMPS_PER_POLL == 0)
+	if (rk_unlikely(thorough || wire->poll_spent >= POLL_CREDIT)) {
+		wire->poll_spent = 0;
 		news += wire_poll(wire);
+	}
 	if (rk_unlikely(!rk_list_empty(&wire->pending)))
 		news += wire_serve_pending(wire);
 	if (rk_unlikely(wire->promise_moved)) {
@@ -214,7 +216,9 @@ unsigned wire_pump(struct wire *wire, bool thorough)
 		wire->promise_moved = false;
 		rk_fence();
 	}
-	news += wire_visit(wire);
+	found = wire_visit(wire);
+	wire->poll_spent += found ? POLL_COST_BUSY : POLL_COST_IDLE;
+	news += found;
 	wire->pumping = false;
 	if (rk_unlikely(!rk_list_empty(&wire->buried_links)))
 		link_bury(wire);

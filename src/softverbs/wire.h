@@ -219,7 +219,8 @@ void lane_copy(struct wire_lane *lane, const struct record *record,
 	       const struct iovec *iov, unsigned iov_count);
 void lane_pop(struct wire_lane *lane, const struct record *record);
 
-/* Publish head, acked, credit, rqmin; ring the peer only if it wants that. */
+/* Publish head, acked, credit, rqmin; ring the peer only if it wants that, and
+ * not if something is pushed but not flushed: that flush must follow. */
 void lane_answer(struct wire_lane *lane);
 
 /* Publish the nak word and ring the peer. */

@@ -26,7 +26,9 @@ enum {
 	LINK_INBOX_MAX = 256,	   /* read ahead, not delivered yet */
 	LINK_REGIONS_MAX = 4096,   /* granted by one peer */
 	LINK_RECEIVE_BUDGET = 64,  /* packets of one link in one pump */
-	PUMPS_PER_POLL = 32,	   /* pumps between looks at the sockets */
+	POLL_CREDIT = 256,	   /* spent between looks at the sockets: */
+	POLL_COST_IDLE = 1,	   /* by a pump that found nothing */
+	POLL_COST_BUSY = 8,	   /* and by one that took its time */
 	AWAKE_LINKS_FREE = 16,	   /* with so few, none is put to sleep */
 	IDLE_PUMPS_MAX = 4096,
 	CHUNK_NONE = 0xffff,
@@ -56,7 +58,7 @@ struct wire {
 	bool pumping;
 	bool asleep;	    /* between wire_sleep() and wire_wake() */
 	bool promise_moved; /* a sleep number was published, no fence yet */
-	unsigned pumps;
+	unsigned poll_spent;
 	unsigned awake_count;
 	uint64_t sleep_number; /* the last one published, on any link */
 	uint64_t linger_ns;
@@ -117,8 +119,9 @@ struct wire_link {
 	struct wire *wire;	/* NULL after wire_close() */
 	struct rk_list awake_node;
 	unsigned idle_pumps;
-	bool awake; /* in wire->awake */
-	uint64_t sum_seen[BOX_SUMS];
+	bool awake;		  /* in wire->awake */
+	struct dirty_words seen; /* the private truth of the box's words */
+	struct dirty_words mark;
 
 	enum link_state state;
 	bool ours;
@@ -147,7 +150,6 @@ struct wire_link {
 	uint64_t stuck;	    /* the peer's odd hazard we gave up on; 0 */
 	uint64_t opens;	    /* lanes ever opened, makes epochs differ */
 
-	uint64_t sum[BOX_SUMS], leaf[BOX_LEAVES], leaf_seen[BOX_LEAVES];
 	struct lane_block *block[BOX_LEAVES];
 	uint64_t reserved[BOX_LEAVES]; /* lane numbers handed out, by bit */
 	unsigned lane_count;

@@ -152,10 +152,10 @@ static void many_idle_links_are_put_to_sleep(void)
 	(void)!ends_push(&ends.a, "x", 1);
 	lane_flush(&ends.a);
 	ends.last_lane = NULL;
-	for (unsigned i = 0; i < PUMPS_PER_POLL; i++)
+	for (unsigned i = 0; i < POLL_CREDIT + 1; i++)
 		wire_pump(ends.wire, false);
 	ok(ends.last_lane == &ends.b, "a record still arrives within %d pumps",
-	   PUMPS_PER_POLL);
+	   POLL_CREDIT);
 	ok(ends.passive->awake, "and wakes its link");
 	ok(!wire_sleep(ends.wire), "sleep");
 	(void)!ends_push(&ends.b, "x", 1);
