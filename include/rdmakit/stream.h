@@ -111,6 +111,8 @@ RK_API void *rk_stream_user(const struct rk_stream *stream);
  * possibly fewer than given.
  *   -EAGAIN      no room now, or not open yet; WRITABLE follows
  *   -EPIPE       closed; rk_stream_error() says why
+ *   -ENOMEM      no registered memory to send from; may work later
+ *   other        the device refused the work; CLOSED follows
  * RK_STREAM_MORE: more follows in this loop turn, the peer need not be told
  * yet; rk_stream_flush() or a write without it does that.  It is told anyway
  * after every 64 KiB and at the end of its window.

@@ -26,45 +26,37 @@ int control_start(struct rk_stream *s)
 			    &s->control.source);
 }
 
-/* The most urgent of what is due, as a message. */
-static enum stream_due make(const struct rk_stream *s, union wire_control *out)
+/* The most urgent of what may go; 0: none. */
+static unsigned choose(const struct stream_control *c)
+{
+	unsigned may = c->due;
+
+	may &= ~(c->out & (STREAM_DUE_FEATURE | STREAM_DUE_KEEPALIVE));
+	return may & -may;
+}
+
+static void make(const struct rk_stream *s, enum stream_due what,
+		 union wire_control *out)
 {
 	const struct stream_rx *rx = &s->rx;
 	const struct rk_mem *mem;
 
-	if (s->control.due & STREAM_DUE_MEMORY) {
+	switch (what) {
+	case STREAM_DUE_MEMORY:
 		mem = &rx->window[rx->window_of[rx->fill_slot]];
 		wire_make_memory(out, (uintptr_t)mem->addr, rx->length,
 				 mem->rkey);
-		return STREAM_DUE_MEMORY;
-	}
-	if (s->control.due & STREAM_DUE_FEATURE) {
-		wire_make_feature(out, s->control.select, 0);
-		return STREAM_DUE_FEATURE;
-	}
-	wire_make_keepalive(out);
-	return STREAM_DUE_KEEPALIVE;
-}
-
-static void posted(struct rk_stream *s, enum stream_due what)
-{
-	s->control.due &= (uint8_t)~what;
-	switch (what) {
-	case STREAM_DUE_MEMORY:
-		s->rx.announced = 1;
-		s->rx.announced_ns = rk_context_now_ns(s->context);
-		s->stats.windows_announced++;
 		return;
 	case STREAM_DUE_FEATURE:
+		wire_make_feature(out, s->control.select, 0);
 		return;
 	case STREAM_DUE_KEEPALIVE:
-		s->keepalive_wr = s->tx.wr_posted;
-		s->keepalive_out = true;
+		wire_make_keepalive(out);
 		return;
 	}
 }
 
-static int post_one(struct rk_stream *s)
+static int post_one(struct rk_stream *s, enum stream_due what)
 {
 	struct stream_control *c = &s->control;
 	struct tx_work w = tx_prepare(s, 0, true, true);
@@ -72,7 +64,6 @@ static int post_one(struct rk_stream *s)
 	union wire_control message, *source = &message;
 	struct rk_piece piece = { .bytes = WIRE_CONTROL_BYTES };
 	unsigned flags = RK_SIGNALLED | RK_INLINE;
-	enum stream_due what;
 	int ret;
 
 	if (c->source.addr) {
@@ -81,7 +72,7 @@ static int post_one(struct rk_stream *s)
 		flags = RK_SIGNALLED;
 	}
 	piece.addr = source;
-	what = make(s, source);
+	make(s, what, source);
 	ret = rk_conn_send(s->conn, &piece, 1, flags, tx_token(&w));
 	if (ret) {
 		stream_broken(s, ret);
@@ -89,17 +80,28 @@ static int post_one(struct rk_stream *s)
 	}
 	tx_commit(s, &w);
 	c->slot_wr[mine] = w.number;
+	c->slot_kind[mine] = (uint8_t)what;
 	c->busy++;
-	posted(s, what);
+	c->out |= (uint8_t)what;
+	c->due &= (uint8_t)~what;
+	if (what == STREAM_DUE_MEMORY) {
+		s->rx.announced = 1;
+		s->rx.announced_ns = rk_context_now_ns(s->context);
+		s->stats.windows_announced++;
+	}
 	return 0;
 }
 
 /* Post what is due; what does not go now goes with the next completion. */
 void control_post(struct rk_stream *s)
 {
-	while (s->control.due &&
-	       (s->state == STREAM_OPEN || s->state == STREAM_LINGERING)) {
-		if (s->control.busy == STREAM_CONTROL_SLOTS || post_one(s))
+	unsigned what;
+
+	if (s->state != STREAM_OPEN && s->state != STREAM_LINGERING)
+		return;
+	while (s->control.busy < STREAM_CONTROL_SLOTS) {
+		what = choose(&s->control);
+		if (!what || post_one(s, (enum stream_due)what))
 			return;
 	}
 }
@@ -111,6 +113,7 @@ void control_sent(struct rk_stream *s)
 
 	while (c->busy &&
 	       (int32_t)(s->tx.wr_done - c->slot_wr[c->oldest]) >= 0) {
+		c->out &= (uint8_t)~c->slot_kind[c->oldest];
 		c->oldest = slot(c->oldest + 1u);
 		c->busy--;
 	}

@@ -16,8 +16,11 @@
  *
  * Without credit bytes still go into the window, and one immediate announces
  * them all when there is evidence, at the window's end, or after
- * STREAM_PROBE_MS: one at a time, from the other half.  A peer that announced
- * that our device waits for its receives (RNR retry 7) needs none of this.
+ * STREAM_PROBE_MS: one at a time, from the other half.  When that is used up as
+ * well (50 s at least), one every STREAM_PROBE_LAST_MS: more likely the peer
+ * polls and has nothing to answer than that it has slept so long.  A peer that
+ * announced that our device waits for its receives (RNR retry 7) needs none of
+ * this.
  *
  * Thread: the owner.
  */
@@ -25,7 +28,7 @@
 
 enum {
 	SETTLE_US = 1000,
-	MARK_EVERY_US = 500, /* so that the marks kept span 1500 to 2000 us */
+	MARK_EVERY_US = 500, /* so one of four is 1000 to 2000 us old */
 };
 
 static uint32_t unknown(const struct stream_tx *tx)
@@ -80,20 +83,20 @@ void credit_wait(struct rk_stream *s)
 	stream_timer_update(s);
 }
 
-/* used_done has moved. */
+/* used_done has moved.  The first mark is always of now; the others are at
+ * least MARK_EVERY_US apart. */
 void credit_completed(struct rk_stream *s)
 {
 	struct stream_tx *tx = &s->tx;
-	uint32_t us;
 
 	if (tx->rnr_waits)
 		return;
-	us = now_us(s);
-	if (us - tx->mark[0].us < MARK_EVERY_US && tx->mark[0].count)
-		return;
-	for (unsigned i = STREAM_MARKS - 1; i > 0; i--)
-		tx->mark[i] = tx->mark[i - 1];
-	tx->mark[0] = (struct stream_mark){ .count = tx->used_done, .us = us };
+	if (tx->mark[0].us - tx->mark[1].us >= MARK_EVERY_US) {
+		for (unsigned i = STREAM_MARKS - 1; i > 0; i--)
+			tx->mark[i] = tx->mark[i - 1];
+	}
+	tx->mark[0] = (struct stream_mark){ .count = tx->used_done,
+					    .us = now_us(s) };
 }
 
 static void known(struct rk_stream *s, uint32_t count)

@@ -149,9 +149,11 @@ enum stream_due {
 struct stream_control {
 	struct rk_mem source;			  /* if it cannot go inline */
 	uint32_t slot_wr[STREAM_CONTROL_SLOTS]; /* what uses it, its number */
-	uint8_t oldest;				  /* in use, if any is */
-	uint8_t busy;				  /* so many in use */
-	uint8_t due; /* mask of enum stream_due */
+	uint8_t slot_kind[STREAM_CONTROL_SLOTS];
+	uint8_t oldest; /* slot in use, if any is */
+	uint8_t busy;	/* so many in use */
+	uint8_t due;	/* mask of enum stream_due */
+	uint8_t out;	/* the same, outstanding */
 	uint16_t select;
 };
 
@@ -166,13 +168,14 @@ struct rk_stream {
 	void *user;
 	bool *gone; /* set when freed: somebody up the stack asks */
 
-	struct rk_timer timer; /* for the earliest of those below and probe_ns */
+	struct rk_timer timer; /* for the earlier of limit_ns and probe_ns */
 	uint64_t limit_ns;     /* of accepting, lingering, parting; 0: none */
-	uint64_t keepalive_ns; /* 0: none */
-	uint32_t keepalive_wr; /* the last one's number */
-	uint32_t keepalive_seen; /* wr_posted when we looked last */
 
-	bool keepalive_out;
+	struct rk_list alive;	 /* in slot->alive, while OPEN or LINGERING */
+	uint64_t keepalive_ns;	 /* when it is looked at next */
+	uint32_t keepalive_wr;	 /* the last empty write's number */
+	uint32_t keepalive_seen; /* wr_posted when we looked last */
+	bool keepalive_out;	 /* that write is outstanding */
 
 	uint8_t state; /* enum stream_state; stream_state_set() writes it */
 	uint8_t role;
@@ -204,6 +207,8 @@ struct stream_slot {
 	struct rk_context *context;
 	struct rk_list streams;
 	struct rk_list listeners;
+	struct rk_list alive; /* in the order of keepalive_ns */
+	struct rk_timer keepalive;
 	struct rk_stream_stats past; /* of streams that are gone */
 	uint32_t inline_bytes;	     /* to ask for */
 };
@@ -222,6 +227,7 @@ void stream_conn_params(const struct rk_stream *s, struct rk_conn_params *out);
 void stream_state_set(struct rk_stream *s, enum stream_state next);
 bool stream_tell(struct rk_stream *s, unsigned events);
 bool stream_end(struct rk_stream *s, int error, const char *words);
+bool stream_refuse(struct rk_stream *s, int error, const char *words);
 void stream_broken(struct rk_stream *s, int error);
 int stream_params_check(const struct rk_stream_params *params);
 extern const struct rk_conn_handler stream_conn_handler;
@@ -230,6 +236,8 @@ extern const struct rk_conn_handler stream_conn_handler;
 void stream_timer_update(struct rk_stream *s);
 void stream_timer_fire(struct rk_timer *timer);
 bool stream_wind_down(struct rk_stream *s);
+void stream_keepalive_start(struct rk_stream *s);
+void stream_keepalive_fire(struct rk_timer *timer);
 
 /* error.c */
 int stream_close_error(enum rk_close_reason reason, int status);

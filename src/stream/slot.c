@@ -19,6 +19,7 @@ static void slot_close(struct rk_context_slot *base)
 	while (!rk_list_empty(&slot->streams))
 		stream_free(rk_list_first(&slot->streams, struct rk_stream,
 					  node));
+	rk_timer_cancel(&slot->keepalive);
 	slot->context->slots[RK_PROTOCOL_STREAM] = NULL;
 	rk_free(slot);
 }
@@ -39,6 +40,8 @@ struct stream_slot *stream_slot_get(struct rk_context *context)
 	slot->context = context;
 	rk_list_init(&slot->streams);
 	rk_list_init(&slot->listeners);
+	rk_list_init(&slot->alive);
+	slot->keepalive.fire = stream_keepalive_fire;
 	rk_context_info_get(context, &info);
 	slot->inline_bytes =
 		info.software ? STREAM_CHUNK_BYTES : STREAM_INLINE_BYTES;

@@ -63,6 +63,7 @@ int stream_new(struct rk_context *context, const struct rk_stream_params *params
 	s->linger_ms = params->linger_ms ? params->linger_ms : STREAM_LINGER_MS;
 	s->timer.fire = stream_timer_fire;
 	rk_list_init(&s->timer.node);
+	rk_list_init(&s->alive);
 	rk_list_add_tail(&slot->streams, &s->node);
 	return 0;
 }
@@ -77,6 +78,7 @@ void stream_free(struct rk_stream *s)
 	rk_stream_stats_get(s, &stats);
 	stream_stats_add(&s->slot->past, &stats);
 	rk_list_remove(&s->node);
+	rk_list_remove(&s->alive);
 	rk_timer_cancel(&s->timer);
 	rk_conn_destroy(s->conn);
 	rx_stop(s);
@@ -194,6 +196,7 @@ bool stream_end(struct rk_stream *s, int error, const char *words)
 	s->error = error;
 	s->error_text = rk_strdup(words);
 	rk_timer_cancel(&s->timer);
+	rk_list_remove(&s->alive);
 	if (s->tx.stall_ns)
 		s->stats.stall_ns +=
 			rk_context_now_ns(s->context) - s->tx.stall_ns;
@@ -203,12 +206,12 @@ bool stream_end(struct rk_stream *s, int error, const char *words)
 	return stream_tell(s, RK_STREAM_CLOSED | RK_STREAM_READABLE);
 }
 
-/* We end it, for what the peer sent. */
-static bool refuse(struct rk_stream *s, const char *words)
+/* We end it, mostly for what the peer sent. */
+bool stream_refuse(struct rk_stream *s, int error, const char *words)
 {
 	if (s->state == STREAM_OPEN)
 		rk_conn_disconnect(s->conn);
-	return stream_end(s, -EPROTO, words);
+	return stream_end(s, error, words);
 }
 
 /* A post failed inside a call of the user, who must not be called from there.
@@ -257,9 +260,8 @@ static void on_established(struct rk_conn *conn, const void *private_data,
 		return;
 	}
 	s->limit_ns = 0;
-	s->keepalive_ns = rk_context_now_ns(s->context) +
-			  STREAM_KEEPALIVE_MS * RK_NS_PER_MS;
 	stream_state_set(s, STREAM_OPEN);
+	stream_keepalive_start(s);
 	stream_timer_update(s);
 	s->control.due |= STREAM_DUE_MEMORY;
 	control_post(s);
@@ -286,7 +288,7 @@ static void on_received(struct rk_conn *conn, const void *message,
 		return;
 	if (wire_check_control(message, bytes, &m, words) ||
 	    control_received(s, &m, words)) {
-		refuse(s, words);
+		stream_refuse(s, -EPROTO, words);
 		return;
 	}
 	if (m.opcode != WIRE_REGISTER_XFER_MEMORY)
@@ -306,7 +308,7 @@ static void on_written(struct rk_conn *conn, uint32_t immediate, uint32_t bytes)
 	if (s->state == STREAM_ENDED || s->state == STREAM_PARTING)
 		return;
 	if (wire_check_immediate(immediate, rx_room(s), words)) {
-		refuse(s, words);
+		stream_refuse(s, -EPROTO, words);
 		return;
 	}
 	s->stats.immediates_received++;
