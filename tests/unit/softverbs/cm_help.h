@@ -229,7 +229,7 @@ RK_UNUSED static void settle(void)
 	struct rdma_event_channel *channel = channel_new();
 	struct seen seen = see_within(channel, 0);
 
-	for (int i = 0; i < 20 && seen.type == NO_EVENT; i++)
+	for (int i = 0; i < 6 && seen.type == NO_EVENT; i++)
 		seen = see_within(channel, 0);
 	v->cm_destroy_event_channel(channel);
 }
