@@ -390,6 +390,78 @@ static void pair_close(struct pair *pair)
 	soft_unlock(device);
 }
 
+/* ---- two processes ---------------------------------------------------- */
+
+struct hello {
+	uint32_t lane, qpn, rkey;
+	uint64_t addr;
+	bool heard;
+};
+
+static struct hello end_hello(const struct end *end, unsigned lane)
+{
+	return (struct hello){ .lane = lane, .qpn = end->qp->qp_num,
+			       .rkey = end->mr->rkey,
+			       .addr = (uintptr_t)end->mem, .heard = true };
+}
+
+static void say_hello(struct wire_link *link, const struct hello *hello)
+{
+	struct soft_device *device = soft_enter();
+
+	if (wire_send(link, hello, sizeof(*hello)))
+		printf("# nothing could be said\n");
+	soft_unlock(device);
+}
+
+/* The side whose process connects; to a process that runs peer_listen(). */
+static bool peer_connect(struct end *end, const struct pair_options *o,
+			 uint16_t port, struct hello *peer)
+{
+	struct wire_link *link = pair_connect(port);
+	struct soft_device *device;
+	struct hello mine;
+	unsigned lane;
+
+	memset(end, 0, sizeof(*end));
+	if (!link)
+		return false;
+	device = soft_enter();
+	if (lane_reserve(link, &lane))
+		lane = BOX_LANES;
+	soft_unlock(device);
+	end_open(end, link, o);
+	if (end_open_lane(end, lane))
+		return false;
+	mine = end_hello(end, lane);
+	say_hello(link, &mine);
+	if (!until(cm_words))
+		return false;
+	memcpy(peer, cm_word, sizeof(*peer));
+	return !end_connect(end, lane, peer->qpn, o->rnr_retry) &&
+	       !end_ready(end);
+}
+
+/* The side that listens, after the other one has been given the port. */
+static bool peer_accept(struct end *end, const struct pair_options *o,
+			struct hello *peer)
+{
+	struct hello mine;
+
+	memset(end, 0, sizeof(*end));
+	if (!until(cm_passive))
+		return false;
+	memcpy(peer, cm_word, sizeof(*peer));
+	end_open(end, cm_passive, o);
+	if (end_open_lane(end, peer->lane) ||
+	    end_connect(end, peer->lane, peer->qpn, o->rnr_retry) ||
+	    end_ready(end))
+		return false;
+	mine = end_hello(end, peer->lane);
+	say_hello(cm_passive, &mine);
+	return true;
+}
+
 /* ---- requests --------------------------------------------------------- */
 
 static struct ibv_sge piece(const struct end *end, size_t offset, size_t bytes)
@@ -445,7 +517,8 @@ static inline void pair_unused(void)
 {
 	(void)poll_one, (void)cq_is_empty, (void)modify_state, (void)receive;
 	(void)send_at, (void)access_at, (void)pair_open, (void)pair_close;
-	(void)cm_links_gone, (void)cm_abandoned, (void)cm_words, (void)cm_word;
+	(void)cm_links_gone, (void)cm_abandoned, (void)peer_connect;
+	(void)peer_accept;
 }
 
 #endif
