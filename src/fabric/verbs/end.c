@@ -44,14 +44,17 @@ void fabric_conn_move(struct fabric_conn *conn, enum conn_state state)
 	conn->state = state;
 }
 
-void fabric_conn_leave(struct fabric_conn *conn)
+/* false: no DISCONNECTED will follow, or it is there already. */
+bool fabric_conn_leave(struct fabric_conn *conn)
 {
 	const struct rk_verbs_table *table = conn_context(conn)->table;
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
 
-	/* refused when the connection manager knows of the end already */
-	if (table->cm_disconnect(conn->id) && conn->qp)
+	if (!table->cm_disconnect(conn->id))
+		return true;
+	if (conn->qp)
 		table->modify_qp(conn->qp, &attr, IBV_QP_STATE);
+	return false;
 }
 
 void fabric_conn_check_drained(struct fabric_conn *conn)
@@ -96,8 +99,9 @@ void fabric_conn_end(struct fabric_conn *conn, enum rk_close_reason reason,
 	conn->reason_known = known;
 	conn->must_drain = conn->state == CONN_UP ||
 			   conn->state == CONN_ACCEPTED;
-	if (conn->must_drain)
-		fabric_conn_leave(conn);
+	if (conn->must_drain && !fabric_conn_leave(conn) &&
+	    reason == RK_CLOSE_LOCAL)
+		conn->reason_known = true;
 	fabric_conn_move(conn, CONN_ENDING);
 	rk_timer_set(&context->base, &conn->timer,
 		     rk_now_ns() + ENDING_MS * RK_NS_PER_MS);

@@ -264,7 +264,7 @@ void fabric_conn_check_drained(struct fabric_conn *conn);
 unsigned fabric_conn_tell_closed(struct fabric_context *context);
 void fabric_conn_timer_fire(struct rk_timer *timer);
 /* Its queue pair goes to error, the peer is told. */
-void fabric_conn_leave(struct fabric_conn *conn);
+bool fabric_conn_leave(struct fabric_conn *conn);
 /* "1.2.3.4:5" of the peer, for a log line. */
 const char *fabric_conn_peer_text(const struct fabric_conn *conn, char *text,
 				  size_t bytes);
