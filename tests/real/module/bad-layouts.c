@@ -7,7 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "redis/module/layout.h"
+
 /* The real tables, under another name for what is found. */
+const struct rk_layout *rk_layout_find_real(bool valkey, int major, int minor);
 #define rk_layout_find rk_layout_find_real
 #include "redis/module/layout.c"
 #undef rk_layout_find

@@ -6,7 +6,8 @@ listener stays on and is used to look at it from outside.  A client over RDMA
 is a process (rdma-pipe) with a socket pair to it, so that it can be stopped
 and killed like a real one.
 
-RDMAKIT_MODULE and RDMAKIT_PIPE name the files under test.
+RDMAKIT_MODULE and RDMAKIT_PIPE name the files under test; RDMAKIT_SERVER,
+if set, is the command of another server than the distribution's.
 """
 import os
 import re
@@ -19,6 +20,7 @@ import time
 
 MODULE = os.environ["RDMAKIT_MODULE"]
 PIPE = os.environ["RDMAKIT_PIPE"]
+SERVER = os.environ.get("RDMAKIT_SERVER", "redis-server").split()
 PRELOAD = os.environ.get("RDMAKIT_PRELOAD", "")
 PATIENCE = 20.0  # seconds until something that must happen has not
 
@@ -246,7 +248,7 @@ class Server:
         if PRELOAD:
             env["LD_PRELOAD"] = PRELOAD
         self.process = subprocess.Popen(
-            ["redis-server", self.config, *settings], env=env,
+            [*SERVER, self.config, *settings], env=env,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.started = self._wait_started()
         self.control = self.tcp() if self.started else None
@@ -342,7 +344,10 @@ def _checks(tap, server, functions):
     """An exception is a failure of that one function, with its words."""
     for function in functions:
         try:
+            begin = time.monotonic()
             function(tap, server)
+            print(f"# {function.__name__}: "
+                  f"{time.monotonic() - begin:.2f} s")
         except (Closed, OSError, ValueError, KeyError, IndexError,
                 AssertionError) as error:
             tap.ok(False, f"{function.__name__} ran to its end",
