@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A peer process is killed at each step of a connection.  The victims are
- * forked before this process starts its device, and wait for their turn.
+ * Two processes: the other one disconnects while this one sleeps, or is killed
+ * at some step of a connection.  The victims are forked before this process
+ * starts its device, and wait for their turn.
  */
 #include <signal.h>
 #include <sys/socket.h>
@@ -14,6 +15,7 @@ enum role {
 	FETCHES,	/* the request, and does not answer */
 	ACCEPTS,	/* and is established */
 	CONNECTS,	/* fetches nothing */
+	DISCONNECTS,	/* having accepted, when told to */
 	IS_ESTABLISHED, /* as the active side */
 	IN_CHILD,	/* forks after use: the device is gone there */
 	ROLES
@@ -57,11 +59,13 @@ static void victim_listens(enum role role, int talk)
 	if (role == FETCHES &&
 	    got(channel, RDMA_CM_EVENT_CONNECT_REQUEST, &seen))
 		say(talk, 1);
-	if (role == ACCEPTS &&
+	if ((role == ACCEPTS || role == DISCONNECTS) &&
 	    got(channel, RDMA_CM_EVENT_CONNECT_REQUEST, &seen) &&
 	    !qp_new(seen.id) && !v->cm_accept(seen.id, &param) &&
 	    got(channel, RDMA_CM_EVENT_ESTABLISHED, &seen))
 		say(talk, 1);
+	if (role == DISCONNECTS && hear(talk) == 1)
+		v->cm_disconnect(seen.id);
 }
 
 static void victim_connects(enum role role, int talk, uint16_t port)
@@ -206,6 +210,27 @@ static void passive_dies_established(void)
 	nothing_is_left();
 }
 
+static void a_disconnect_wakes(void)
+{
+	struct rdma_cm_id *id = connect_to_victim(DISCONNECTS);
+	struct pollfd fd = { .fd = channel->fd, .events = POLLIN };
+	struct seen seen;
+
+	ok_or_die(id && got(channel, RDMA_CM_EVENT_ESTABLISHED, &seen) &&
+			  hear(victims[DISCONNECTS].talk) == 1,
+		  "established with another process");
+	/* from here on the program only polls the descriptor */
+	say(victims[DISCONNECTS].talk, 1);
+	ok(poll(&fd, 1, 5000) == 1,
+	   "the peer disconnects: the descriptor becomes readable");
+	ok(got(channel, RDMA_CM_EVENT_DISCONNECTED, &seen) && seen.id == id &&
+		   seen.status == 0,
+	   "disconnected in order");
+	id_end(id);
+	victim_kill(DISCONNECTS);
+	nothing_is_left();
+}
+
 static void active_dies_connecting(void)
 {
 	struct rdma_cm_id *listener = listener_new(channel, 0);
@@ -259,6 +284,7 @@ int main(void)
 	passive_dies_before_it_answers(LISTENS);
 	passive_dies_before_it_answers(FETCHES);
 	passive_dies_established();
+	a_disconnect_wakes();
 	active_dies_connecting();
 	active_dies_established();
 	say(victims[IN_CHILD].talk, 1);
