@@ -168,9 +168,12 @@ bool stream_tell(struct rk_stream *s, unsigned events)
 
 static bool tell_writable(struct rk_stream *s)
 {
-	if (!s->tx.blocked || !tx_writable(s))
+	bool was_blocked = s->tx.blocked;
+
+	/* our own work may have taken the last of the room, unseen by the user */
+	s->tx.blocked = !tx_writable(s);
+	if (!was_blocked || s->tx.blocked)
 		return true;
-	s->tx.blocked = false;
 	return stream_tell(s, RK_STREAM_WRITABLE);
 }
 

@@ -273,10 +273,10 @@ RK_API ssize_t rk_stream_writev(struct rk_stream *s, const struct iovec *iov,
 	total = c.left;
 	ret = write_all(s, &c, more);
 	s->stats.bytes_written += total - c.left;
-	if (c.left || !tx_writable(s))
-		s->tx.blocked = true;
 	if (!more)
 		rk_stream_flush(s);
+	if (c.left || !tx_writable(s))
+		s->tx.blocked = true;
 	return total == c.left && total ? ret : (ssize_t)(total - c.left);
 }
 
