@@ -110,6 +110,19 @@ void cm_end_on_disconnect(struct cm_id *id, int status)
 	report_disconnected(id, status);
 }
 
+/*
+ * The peer's queue pair is no more.  Mostly its DISCONNECT came first, or is
+ * found now that the lane is drained; it is missing where the peer's records
+ * had no room.
+ */
+void cm_end_on_closed(struct cm_id *id)
+{
+	if (id->state != CM_ESTABLISHED)
+		return;
+	cm_end_fail_qp(id);
+	cm_end_on_disconnect(id, 0);
+}
+
 static int disconnect_id(struct cm_id *id)
 {
 	switch (id->state) {

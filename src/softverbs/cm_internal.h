@@ -115,7 +115,7 @@ struct cm_link {
 	uint32_t *owner;     /* by lane: id that took it here; 0: none */
 	/* active side: lanes the peer has not closed yet */
 	uint64_t lent[BOX_LANES / 64];
-	/* passive side: CLOSED could not be sent yet */
+	/* CLOSED could not be sent yet */
 	uint64_t untold[BOX_LANES / 64];
 	unsigned untold_count;
 	struct wire_timer retry;
@@ -278,6 +278,7 @@ void cm_lane_release(struct cm_link *link, uint32_t lane);
 /* A lane in a request that this side did not take: say so. */
 void cm_lane_refuse(struct wire_link *wire, uint32_t lane);
 void cm_link_dead(struct cm_link *link); /* nothing is lent any more */
+struct cm_id *cm_lane_user(const struct cm_link *link, uint32_t lane);
 bool cm_lane_is_used(const struct cm_link *link, uint32_t lane);
 void cm_link_hold(struct cm_link *link);
 void cm_link_unhold(struct cm_link *link); /* may free it */
@@ -330,6 +331,7 @@ void cm_end_on_reject(struct cm_id *id, uint32_t reason,
 		      const void *private_data);
 /* status: 0, or -ECONNRESET where the process died */
 void cm_end_on_disconnect(struct cm_id *id, int status);
+void cm_end_on_closed(struct cm_id *id);
 void cm_end_broken(struct cm_id *id); /* the peer broke the rules */
 void cm_timer_fire(struct wire_timer *timer);
 int soft_rdma_disconnect(struct rdma_cm_id *id);

@@ -10,7 +10,8 @@
  *		  then its queue pair, until that is destroyed
  *   lent[lane]	  active side only: the peer was told and has not said CLOSED
  *
- * The passive side says CLOSED exactly once for each lane it was told of.
+ * The passive side says CLOSED exactly once for each lane it was told of; the
+ * active side says it unless the passive side was first.
  * Runs in any thread of the program, under the device lock.
  */
 #include <assert.h>
@@ -179,6 +180,13 @@ bool cm_lane_is_used(const struct cm_link *link, uint32_t lane)
 	return lane < link->lane_count && link->owner[lane];
 }
 
+static void told(struct cm_link *link, uint32_t lane)
+{
+	bit_put(link->untold, lane, false);
+	link->untold_count--;
+	link->users--; /* never the last: the caller holds one */
+}
+
 void cm_lane_lend(struct cm_link *link, uint32_t lane)
 {
 	assert(lane < BOX_LANES && !bit_get(link->lent, lane));
@@ -194,10 +202,12 @@ void cm_lane_return(struct cm_link *link, uint32_t lane)
 	bit_put(link->lent, lane, false);
 	if (!cm_lane_is_used(link, lane))
 		lane_unreserve(link->wire, lane);
+	if (bit_get(link->untold, lane))
+		told(link, lane); /* what it had to be told is of no use now */
 	cm_link_unhold(link);
 }
 
-/* ---- telling the active side ----------------------------------------------- */
+/* ---- telling the peer ------------------------------------------------------ */
 
 static int send_closed(struct wire_link *wire, uint32_t lane)
 {
@@ -237,25 +247,35 @@ static void retry_fire(struct wire_timer *timer)
 				       rk_now_ns() + cm_times.retry_ns);
 			break;
 		}
-		bit_put(link->untold, lane, false);
-		link->untold_count--;
-		link->users--;
+		told(link, lane);
 	}
 	cm_link_unhold(link);
 }
 
 void cm_lane_release(struct cm_link *link, uint32_t lane)
 {
+	bool ours = wire_link_is_ours(link->wire);
+	bool known; /* to the peer, which may be using it */
+
 	if (!cm_lane_is_used(link, lane))
 		return;
 	link->owner[lane] = 0;
-	if (wire_link_is_ours(link->wire)) {
-		if (!bit_get(link->lent, lane))
-			lane_unreserve(link->wire, lane);
-	} else if (send_closed(link->wire, lane) == -ENOBUFS) {
+	known = !ours || bit_get(link->lent, lane);
+	if (!known)
+		lane_unreserve(link->wire, lane);
+	else if (send_closed(link->wire, lane) == -ENOBUFS)
 		tell_later(link, lane);
-	}
 	cm_link_unhold(link);
+}
+
+struct cm_id *cm_lane_user(const struct cm_link *link, uint32_t lane)
+{
+	struct cm_id *id;
+
+	if (!cm_lane_is_used(link, lane))
+		return NULL;
+	id = cm_id_find(link->owner[lane]);
+	return id && id->link == link && id->lane == lane ? id : NULL;
 }
 
 /* Best effort: a link without connections has nobody to repeat it. */

@@ -194,7 +194,10 @@ static void on_disconnect(struct cm_id *id, const struct cm_head *head)
 static void on_closed(struct wire_link *wire, const struct cm_closed *closed)
 {
 	struct cm_link *link = cm_link_find(wire);
+	struct cm_id *id = link ? cm_lane_user(link, closed->lane) : NULL;
 
+	if (id)
+		cm_end_on_closed(id);
 	if (link && wire_link_is_ours(wire))
 		cm_lane_return(link, closed->lane);
 }

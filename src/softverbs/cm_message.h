@@ -12,7 +12,7 @@
  *	READY    ------------------->
  *	(records of the lane, the last of them a DISCONNECT)
  *		 <--- DISCONNECT --->	only where there is no queue pair
- *		 <-------------------	CLOSED: the lane is free here
+ *		 <--- CLOSED ------->	the lane is not used any more here
  */
 #ifndef RK_SOFTVERBS_CM_MESSAGE_H
 #define RK_SOFTVERBS_CM_MESSAGE_H

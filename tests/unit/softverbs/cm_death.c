@@ -16,6 +16,7 @@ enum role {
 	ACCEPTS,	/* and is established */
 	CONNECTS,	/* fetches nothing */
 	DISCONNECTS,	/* having accepted, when told to */
+	STALLS,		/* once established, until it is told to go on */
 	IS_ESTABLISHED, /* as the active side */
 	IN_CHILD,	/* forks after use: the device is gone there */
 	ROLES
@@ -68,6 +69,46 @@ static void victim_listens(enum role role, int talk)
 		v->cm_disconnect(seen.id);
 }
 
+enum { RECEIVES = 128 };
+
+static unsigned completions(struct ibv_cq *cq, enum ibv_wc_status status)
+{
+	unsigned count = 0;
+	struct ibv_wc wc;
+
+	while (ibv_poll_cq(cq, 1, &wc) == 1)
+		count += wc.status == status;
+	return count;
+}
+
+/* What it says in the end: how many messages it has; 0: something is wrong. */
+static void victim_stalls(int talk)
+{
+	struct rdma_event_channel *channel = channel_new();
+	struct rdma_cm_id *id = listener_new(channel, 0);
+	struct ibv_recv_wr wr = { .num_sge = 0 }, *bad;
+	unsigned count;
+	struct seen seen;
+
+	say(talk, v->cm_get_src_port(id));
+	if (!got(channel, RDMA_CM_EVENT_CONNECT_REQUEST, &seen) ||
+	    qp_new_deep(seen.id, RECEIVES))
+		_exit(4);
+	id = seen.id;
+	for (int i = 0; i < RECEIVES; i++)
+		if (ibv_post_recv(id->qp, &wr, &bad))
+			_exit(5);
+	if (v->cm_accept(id, &param) ||
+	    !got(channel, RDMA_CM_EVENT_ESTABLISHED, &seen))
+		_exit(6);
+	say(talk, 1);
+	hear(talk);
+	if (!got(channel, RDMA_CM_EVENT_DISCONNECTED, &seen) || seen.status)
+		_exit(7);
+	count = completions(id->recv_cq, IBV_WC_SUCCESS);
+	say(talk, (uint16_t)count);
+}
+
 static void victim_connects(enum role role, int talk, uint16_t port)
 {
 	struct rdma_event_channel *channel = channel_new();
@@ -113,6 +154,8 @@ static void victim_main(enum role role, int talk)
 	v = softverbs_table();
 	if (role == IN_CHILD)
 		victim_forks(talk);
+	else if (role == STALLS)
+		victim_stalls(talk);
 	else if (role == CONNECTS || role == IS_ESTABLISHED)
 		victim_connects(role, talk, port);
 	else
@@ -231,6 +274,38 @@ static void a_disconnect_wakes(void)
 	nothing_is_left();
 }
 
+/* The lane is full and its reader does not look: no room for a farewell. */
+static void a_full_lane_is_disconnected(void)
+{
+	struct ibv_send_wr wr = { .opcode = IBV_WR_SEND }, *bad;
+	struct sockaddr_in addr;
+	struct rdma_cm_id *id;
+	struct seen seen;
+	int talk = victims[STALLS].talk, posted = 0;
+	uint16_t count;
+
+	say(talk, 1);
+	addr = ipv4("127.0.0.1", hear(talk));
+	id = resolved_to(channel, &addr);
+	ok_or_die(id && !qp_new_deep(id, RECEIVES) &&
+			  !v->cm_connect(id, &param) &&
+			  got(channel, RDMA_CM_EVENT_ESTABLISHED, &seen) &&
+			  hear(talk) == 1,
+		  "established with another process");
+	while (posted < 100 && !ibv_post_send(id->qp, &wr, &bad))
+		posted++;
+	ok(posted == 100, "100 messages posted to it while it stalls");
+	v->cm_disconnect(id);
+	ok(got(channel, RDMA_CM_EVENT_DISCONNECTED, &seen), "disconnected");
+	id_end(id);
+	say(talk, 1);
+	count = hear(talk);
+	ok(count >= RING_SLOTS && count <= 100,
+	   "it gets the %u that fitted the lane, and is disconnected", count);
+	victim_kill(STALLS);
+	nothing_is_left();
+}
+
 static void active_dies_connecting(void)
 {
 	struct rdma_cm_id *listener = listener_new(channel, 0);
@@ -285,6 +360,7 @@ int main(void)
 	passive_dies_before_it_answers(FETCHES);
 	passive_dies_established();
 	a_disconnect_wakes();
+	a_full_lane_is_disconnected();
 	active_dies_connecting();
 	active_dies_established();
 	say(victims[IN_CHILD].talk, 1);

@@ -160,15 +160,20 @@ resolved(struct rdma_event_channel *channel, struct rdma_cm_id *listener)
 }
 
 /* With queues of its own; 0 or -1. */
-RK_UNUSED static int qp_new(struct rdma_cm_id *id)
+RK_UNUSED static int qp_new_deep(struct rdma_cm_id *id, unsigned depth)
 {
 	struct ibv_qp_init_attr attr = {
-		.cap = { .max_send_wr = 8, .max_recv_wr = 8,
+		.cap = { .max_send_wr = depth, .max_recv_wr = depth,
 			 .max_send_sge = 1, .max_recv_sge = 1 },
 		.qp_type = IBV_QPT_RC,
 	};
 
 	return v->cm_create_qp(id, NULL, &attr);
+}
+
+RK_UNUSED static int qp_new(struct rdma_cm_id *id)
+{
+	return qp_new_deep(id, 8);
 }
 
 RK_UNUSED static void id_end(struct rdma_cm_id *id)
