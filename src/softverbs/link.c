@@ -10,7 +10,6 @@
  */
 #include <errno.h>
 #include <poll.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -25,7 +24,7 @@ static void link_end(struct wire_link *link);
 
 /* ---- making one -------------------------------------------------------- */
 
-static struct wire_link *link_new(struct wire *wire, int fd, bool ours)
+struct wire_link *link_new(struct wire *wire, int fd, bool ours)
 {
 	struct wire_link *link = rk_zalloc(sizeof(*link));
 
@@ -72,7 +71,7 @@ bool link_is_hung_up(const struct wire_link *link)
 
 /* A descriptor of the process behind the socket.  The kernel gives it (6.5);
  * before, a recycled pid is ruled out by the socket still being connected. */
-static int link_find_peer(struct wire_link *link)
+int link_find_peer(struct wire_link *link)
 {
 	struct ucred peer;
 	socklen_t bytes = sizeof(peer);
@@ -102,7 +101,7 @@ static int link_find_peer(struct wire_link *link)
 static void link_socket_ready(struct wire_source *source, uint32_t events);
 static void link_pid_ready(struct wire_source *source, uint32_t events);
 
-static int link_watch(struct wire_link *link)
+int link_watch(struct wire_link *link)
 {
 	struct wire *wire = link->wire;
 	int ret;
@@ -118,7 +117,7 @@ static int link_watch(struct wire_link *link)
 }
 
 /* Our box, and the words that introduce it to the peer. */
-static int link_hello(struct wire_link *link)
+int link_hello(struct wire_link *link)
 {
 	struct packet hello = { .kind = PACKET_HELLO,
 				.number = BOX_VERSION,
@@ -139,6 +138,20 @@ static void link_hello_late(struct wire_timer *timer)
 	link_close(rk_container_of(timer, struct wire_link, timer));
 }
 
+/* One other user may not take all the links there can be. */
+static int link_check_share(const struct wire_link *link)
+{
+	unsigned count = 0;
+	struct rk_list *pos, *tmp;
+
+	if (link->uid == geteuid())
+		return 0;
+	rk_list_for_each_safe(pos, tmp, &link->wire->links)
+		count += rk_list_entry(pos, struct wire_link, node)->uid ==
+			 link->uid;
+	return count > LINKS_PER_USER ? -EMFILE : 0;
+}
+
 int link_accept(struct wire *wire, int fd)
 {
 	struct wire_link *link;
@@ -155,6 +168,8 @@ int link_accept(struct wire *wire, int fd)
 	}
 	wire->stats.links++;
 	ret = link_find_peer(link);
+	if (!ret)
+		ret = link_check_share(link);
 	if (!ret)
 		ret = link_watch(link);
 	if (ret) {
@@ -181,122 +196,6 @@ int link_greeted(struct wire_link *link, int box_fd)
 	}
 	lane_ring_all(link);
 	return 0;
-}
-
-/* ---- connecting -------------------------------------------------------- */
-
-static int connect_any(const struct port_address *address,
-		       struct sockaddr_un *name)
-{
-	struct sockaddr_un names[PORT_NAMES_MAX];
-	socklen_t bytes[PORT_NAMES_MAX];
-	int count, fd;
-
-	count = port_names(address, names, bytes);
-	if (count < 0)
-		return count;
-	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0)
-		return -errno;
-	for (int i = 0; i < count; i++) {
-		if (!connect(fd, (struct sockaddr *)&names[i], bytes[i])) {
-			*name = names[i];
-			return fd;
-		}
-		if (errno != ECONNREFUSED) {
-			int ret = -errno;
-
-			close(fd);
-			return ret;
-		}
-	}
-	close(fd);
-	return -ECONNREFUSED;
-}
-
-/*
- * The link we already have to that process.  Two devices inside our own
- * process cannot be told apart by pid, so there the port must be the same.
- */
-static struct wire_link *link_find(struct wire *wire, pid_t pid,
-				   const struct sockaddr_un *name)
-{
-	struct rk_list *pos, *tmp;
-
-	if (pid <= 0)
-		return NULL;
-	rk_list_for_each_safe(pos, tmp, &wire->links) {
-		struct wire_link *link =
-			rk_list_entry(pos, struct wire_link, node);
-
-		if (!link->ours || link->pid != pid ||
-		    !wire_link_is_alive(link) || link_is_hung_up(link))
-			continue;
-		if (pid != getpid() ||
-		    !memcmp(&link->peer_name, name, sizeof(*name)))
-			return link;
-	}
-	return NULL;
-}
-
-static int link_open(struct wire *wire, int fd, const struct sockaddr_un *name,
-		     struct wire_link **out)
-{
-	struct wire_link *link;
-	int ret;
-
-	if (wire->stats.links >= LINKS_MAX) {
-		close(fd);
-		return -EMFILE;
-	}
-	link = link_new(wire, fd, true);
-	if (!link) {
-		close(fd);
-		return -ENOMEM;
-	}
-	wire->stats.links++;
-	link->peer_name = *name;
-	ret = link_find_peer(link);
-	if (!ret)
-		ret = link_watch(link);
-	if (!ret)
-		ret = link_hello(link);
-	if (ret) {
-		link_close(link);
-		return ret == -ESRCH || ret == -EPIPE ? -ECONNREFUSED : ret;
-	}
-	*out = wire_get(link);
-	return 0;
-}
-
-int wire_connect(struct wire *wire, const struct sockaddr *addr,
-		 struct wire_link **out)
-{
-	struct port_address address;
-	struct sockaddr_un name;
-	struct wire_link *link;
-	struct ucred peer = { .pid = 0 };
-	socklen_t bytes = sizeof(peer);
-	int fd;
-
-	*out = NULL;
-	if (wire->abandoned)
-		return -ENODEV;
-	fd = port_parse(addr, &address);
-	if (fd)
-		return fd;
-	fd = connect_any(&address, &name);
-	if (fd < 0)
-		return fd;
-	if (!getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes)) {
-		link = link_find(wire, peer.pid, &name);
-		if (link) {
-			close(fd); /* the acceptor takes no notice */
-			*out = wire_get(link);
-			return 0;
-		}
-	}
-	return link_open(wire, fd, &name, out);
 }
 
 /* ---- references -------------------------------------------------------- */

@@ -359,9 +359,10 @@ int link_receive(struct wire_link *link, unsigned budget, bool deliver)
 	unsigned count;
 	int ret = 0;
 
-	if (deliver)
-		link_deliver_inbox(link);
 	for (count = 0; count < budget; count++) {
+		/* also what a handler read ahead: it came before the next */
+		if (deliver)
+			link_deliver_inbox(link);
 		if (link->inbox_count >= LINK_INBOX_MAX)
 			break;
 		ret = socket_receive(link->socket, &in);
@@ -375,7 +376,7 @@ int link_receive(struct wire_link *link, unsigned budget, bool deliver)
 		if (ret)
 			break;
 	}
-	if (ret < 0 && ret != -EPIPE)
+	if (ret < 0 && ret != -EPIPE && wire_may_complain(link->wire))
 		rk_log(RK_LOG_WARNING,
 		       "link to process %d ended: its packet was refused: %s",
 		       (int)link->pid, strerror(-ret));

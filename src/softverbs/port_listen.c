@@ -220,9 +220,10 @@ static void listener_pause(struct wire_listener *listener, int error)
 {
 	struct wire *wire = listener->wire;
 
-	rk_log(RK_LOG_WARNING,
-	       "port %u: cannot accept a link: %s; trying again in %d ms",
-	       listener->port, strerror(-error), ACCEPT_PAUSE_MS);
+	if (wire_may_complain(wire))
+		rk_log(RK_LOG_WARNING,
+		       "port %u: cannot accept a link: %s; again in %d ms",
+		       listener->port, strerror(-error), ACCEPT_PAUSE_MS);
 	epoll_ctl(wire->epoll_fd, EPOLL_CTL_DEL, listener->socket, NULL);
 	listener->retry.fire = listener_resume;
 	wire_timer_set(wire, &listener->retry,

@@ -21,6 +21,7 @@
 
 enum {
 	LINKS_MAX = 4096,
+	LINKS_PER_USER = 1024,	   /* of another user than ours */
 	LINK_MESSAGES_MAX = 4096,  /* queued to a peer that does not read */
 	LINK_PACKETS_MAX = 8192,   /* the same with grants and withdrawals */
 	LINK_INBOX_MAX = 256,	   /* read ahead, not delivered yet */
@@ -38,6 +39,7 @@ enum {
 #define LINK_HELLO_NS (10 * RK_NS_PER_S)
 #define LINK_LINGER_NS (5 * RK_NS_PER_S)
 #define HAZARD_WAIT_NS RK_NS_PER_MS
+#define COMPLAINT_NS RK_NS_PER_S
 #define REGION_SLAB_BYTES (2ull << 20)
 #define REGION_BYTES_MAX (1ull << 40)
 
@@ -63,6 +65,7 @@ struct wire {
 	uint64_t sleep_number; /* the last one published, on any link */
 	uint64_t linger_ns;
 	uint64_t hello_ns;
+	uint64_t complained_ns; /* last line logged about a peer */
 
 	struct rk_list awake;	/* links whose lanes every pump looks at */
 	struct rk_list pending; /* links with work that no event announces */
@@ -170,6 +173,8 @@ struct wire_link {
 
 RK_MUST_CHECK int wire_watch(struct wire *wire, int fd,
 			     struct wire_source *source, uint32_t events);
+/* At most one line a second about what peers do. */
+bool wire_may_complain(struct wire *wire);
 
 /* ---- wire_timer.c ------------------------------------------------------ */
 
@@ -228,6 +233,12 @@ void port_bury(struct wire *wire);
 
 /* ---- link.c ------------------------------------------------------------ */
 
+/* Owns the socket on success; its steps are link_find_peer(), link_watch() and
+ * link_hello() (our box, and the words that introduce it to the peer). */
+struct wire_link *link_new(struct wire *wire, int socket, bool ours);
+RK_MUST_CHECK int link_find_peer(struct wire_link *link);
+RK_MUST_CHECK int link_watch(struct wire_link *link);
+RK_MUST_CHECK int link_hello(struct wire_link *link);
 RK_MUST_CHECK int link_accept(struct wire *wire, int socket);
 /* The peer's HELLO came with this box. */
 RK_MUST_CHECK int link_greeted(struct wire_link *link, int box_fd);

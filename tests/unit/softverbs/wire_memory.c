@@ -72,7 +72,7 @@ static void granted_memory_is_written_and_read(size_t bytes)
 static void each_check_refuses(void)
 {
 	const size_t bytes = 8192;
-	uint32_t key, read_key, write_key, other, again;
+	uint32_t key, read_key, write_key, other, again = 0;
 	char into[8];
 	char *memory;
 	struct ends ends;
@@ -412,6 +412,57 @@ static void a_key_works_before_its_grant_was_pumped(void)
 	ends_close(&ends);
 }
 
+/* A handler that writes reads ahead; the order of messages must survive it,
+ * also when it cannot read all. */
+static struct ahead {
+	struct ends ends;
+	char *memory;
+	uint32_t key;
+	uint16_t expected, wrong;
+} ahead;
+
+enum { AHEAD_MESSAGES = LINK_INBOX_MAX + 8 };
+
+static void ahead_message(void *user, struct wire_link *link,
+			  const void *message, size_t bytes)
+{
+	uint16_t number;
+
+	if (bytes != sizeof(number))
+		return;
+	memcpy(&number, message, sizeof(number));
+	ahead.wrong += number != ahead.expected++;
+	(void)!put(&ahead.ends, ahead.memory, ahead.key, "x");
+}
+
+static void reading_ahead_keeps_the_order_of_messages(void)
+{
+	static const struct wire_handler handler = { ahead_message, ends_lane,
+						     ends_gone };
+	unsigned failed = 0;
+
+	ends_open(&ahead.ends);
+	ends_open_lane(&ahead.ends);
+	ahead.ends.wire->handler = &handler;
+	for (uint16_t i = 0; i < AHEAD_MESSAGES; i++) {
+		failed += wire_send(ahead.ends.passive, &i, sizeof(i)) != 0;
+		if (i) /* the grant lies behind the first */
+			continue;
+		ahead.memory = wire_mem_alloc(ahead.ends.wire,
+					      ahead.ends.passive, 1, ENDS_ALL);
+		failed += !ahead.memory ||
+			  wire_key_add(ahead.ends.wire, ahead.memory, 1,
+				       ENDS_ALL, 7, &ahead.key) != 0;
+	}
+	ok(!failed && !ahead.ends.passive->queue_count,
+	   "%d messages and a grant lie in the socket", AHEAD_MESSAGES);
+	ends_settle(&ahead.ends);
+	ok(ahead.expected == AHEAD_MESSAGES && !ahead.wrong,
+	   "messages read ahead inside a handler come in order");
+	ok(*ahead.memory == 'x', "and the write was done");
+	ends_close(&ahead.ends);
+}
+
 int main(void)
 {
 	granted_memory_is_written_and_read(5);
@@ -425,6 +476,7 @@ int main(void)
 	all_keys_can_be_used();
 	memory_a_stopped_peer_may_write_is_withheld();
 	a_key_works_before_its_grant_was_pumped();
+	reading_ahead_keeps_the_order_of_messages();
 	ok(rk_alloc_live() == 0, "nothing is left allocated");
 	return ok_done();
 }

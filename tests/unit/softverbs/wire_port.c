@@ -24,7 +24,7 @@ static void bare_open(struct ends *ends)
 
 static void port_zero_gives_distinct_ports(void)
 {
-	struct wire_listener *a, *b;
+	struct wire_listener *a = NULL, *b = NULL;
 	struct ends ends;
 
 	bare_open(&ends);
