@@ -337,7 +337,8 @@ struct soft_qp {
 	struct ibv_qp_attr attr; /* as given to modify */
 
 	bool failing;	 /* inside qp_fail(): do not enter again */
-	bool said_bye;	 /* the peer has been told, or need not be */
+	bool said_bye;	 /* the peer knows that we take nothing any more */
+	bool said_disconnect; /* it has been sent, or is owed */
 	bool first_seen; /* first_record() was called */
 	bool deaf;	 /* what is in the lane is not taken any more */
 	bool has_farewell;
@@ -388,6 +389,8 @@ int qp_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 
 /* Learn what the peer did, complete, send what waited. */
 void send_progress(struct soft_qp *qp);
+/* What the peer did to the last: complete it, or fail what it refused. */
+void send_settle(struct soft_qp *qp);
 /* Complete what is done, in order. */
 void send_complete(struct soft_qp *qp);
 /* The first outstanding request ends with status, the rest is flushed. */

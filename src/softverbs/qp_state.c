@@ -290,13 +290,14 @@ void soft_qp_fail(struct soft_qp *qp)
 void soft_qp_disconnect(struct soft_qp *qp, const void *private_data,
 			size_t bytes)
 {
-	if (qp->lane.link && !qp->said_bye && qp->events) {
+	/* in error or not, the peer is told of the end of the connection */
+	if (qp->lane.link && !qp->said_disconnect && qp->events) {
 		bytes = rk_min(bytes, (size_t)FAREWELL_MAX);
 		if (bytes)
 			memcpy(qp->owed_data, private_data, bytes);
 		qp->owed_bytes = (uint16_t)bytes;
 		qp->owed = OWES_DISCONNECT;
-		qp->said_bye = true;
+		qp->said_bye = qp->said_disconnect = true;
 		send_owed(qp);
 	}
 	qp_fail(qp);
@@ -339,8 +340,7 @@ void qp_fail(struct soft_qp *qp)
 		lane_revoke(&qp->lane);
 		if (!receive_records(qp))
 			qp->said_bye |= qp->has_farewell;
-		if (!lane_refresh(&qp->lane))
-			send_complete(qp);
+		send_settle(qp);
 	}
 	qp->ibv.state = IBV_QPS_ERR;
 	if (qp->lane.link)
@@ -376,7 +376,8 @@ void qp_reset(struct soft_qp *qp)
 	memset(&qp->lane, 0, sizeof(qp->lane));
 	memset(&qp->attr, 0, sizeof(qp->attr));
 	qp->events = NULL;
-	qp->said_bye = qp->first_seen = qp->has_farewell = qp->deaf = false;
+	qp->said_bye = qp->said_disconnect = qp->first_seen = false;
+	qp->has_farewell = qp->deaf = false;
 	qp->owed = OWES_NOTHING;
 	qp->ibv.state = IBV_QPS_RESET;
 }
@@ -406,13 +407,14 @@ void qp_peer_gone(struct soft_qp *qp)
 {
 	const struct soft_cm_events *events = qp->events;
 
-	qp->said_bye = true; /* nobody is left to tell */
+	/* nobody is left to tell */
+	qp->said_bye = qp->said_disconnect = true;
 	qp->owed = OWES_NOTHING;
 	if (qp_is_connected(qp)) {
 		if (!receive_records(qp))
 			qp_fail(qp);
-		else if (!lane_refresh(&qp->lane))
-			send_complete(qp);
+		else
+			send_settle(qp);
 		send_fail_first(qp, IBV_WC_RETRY_EXC_ERR);
 	}
 	qp_fail(qp);

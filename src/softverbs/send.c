@@ -260,6 +260,17 @@ static void answer_nak(struct soft_qp *qp)
 	}
 }
 
+/* A refusal outlives the disconnect that follows it; that the peer is gone is
+ * no news then. */
+void send_settle(struct soft_qp *qp)
+{
+	if (lane_refresh(&qp->lane))
+		return;
+	send_complete(qp);
+	if (qp->lane.peer_nak && qp->lane.peer_nak >> 56 != NAK_GONE)
+		send_fail_first(qp, nak_status(qp->lane.peer_nak));
+}
+
 void send_progress(struct soft_qp *qp)
 {
 	struct send_queue *sq = &qp->sq;

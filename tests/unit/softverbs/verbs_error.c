@@ -70,6 +70,30 @@ static void too_long_for_the_receive(void)
 	pair_close(&p);
 }
 
+static void disconnect(struct end *end, const char *word)
+{
+	struct soft_device *device = soft_enter();
+
+	soft_qp_disconnect(soft_qp_of(end->qp), word, strlen(word) + 1);
+	soft_unlock(device);
+}
+
+static void a_refusal_is_told_before_a_disconnect(void)
+{
+	struct pair p;
+	struct ibv_wc wc;
+
+	pair_open(&p, &(struct pair_options){ .rnr_retry = 7 });
+	receive(&p.b, 1, 0, 63);
+	send_at(&p.a, 10, 0, 64, 0);
+	ibv_poll_cq(p.b.recv_cq, 0, &wc);
+	disconnect(&p.b, "it was too long");
+	wc = poll_one(p.a.send_cq);
+	ok(wc.status == IBV_WC_REM_INV_REQ_ERR && p.a.disconnects == 1,
+	   "a refusal and a disconnect seen together: the refusal counts");
+	pair_close(&p);
+}
+
 enum wrong { KEY, BEYOND, BEFORE, WRAP, RIGHT, DOMAIN, STALE };
 
 static void wrong_access(enum wrong how, enum ibv_wr_opcode opcode,
@@ -329,14 +353,6 @@ static void everything_is_flushed_in_order(void)
 
 /* ---- the end of a connection ------------------------------------------ */
 
-static void disconnect(struct end *end, const char *word)
-{
-	struct soft_device *device = soft_enter();
-
-	soft_qp_disconnect(soft_qp_of(end->qp), word, strlen(word) + 1);
-	soft_unlock(device);
-}
-
 static void last_words_arrive(void)
 {
 	struct pair p;
@@ -400,6 +416,31 @@ static void both_disconnect(void)
 	device_pump(true);
 	ok(p.a.disconnects == 1 && p.b.disconnects == 1,
 	   "each learns of the other's disconnect, though in error");
+	pair_close(&p);
+}
+
+/* As librdmacm does it: to error first, then the disconnect. */
+static void a_disconnect_after_an_error_is_told(void)
+{
+	struct pair p;
+
+	pair_open(&p, &(struct pair_options){ .rnr_retry = 7 });
+	modify_state(p.a.qp, IBV_QPS_ERR);
+	disconnect(&p.a, "late");
+	device_pump(true);
+	ok(p.b.disconnects == 1 && !strcmp(p.b.farewell, "late") &&
+		   state_of(&p.b) == IBV_QPS_ERR, "to an idle peer");
+	pair_close(&p);
+
+	pair_open(&p, &(struct pair_options){ .rnr_retry = 7 });
+	modify_state(p.a.qp, IBV_QPS_ERR);
+	send_at(&p.b, 1, 0, 8, 0);
+	ok(poll_one(p.b.send_cq).status == IBV_WC_RETRY_EXC_ERR,
+	   "a peer that noticed by itself");
+	disconnect(&p.a, "later");
+	device_pump(true);
+	ok(p.b.disconnects == 1 && !strcmp(p.b.farewell, "later"),
+	   "is told as well");
 	pair_close(&p);
 }
 
@@ -511,6 +552,7 @@ static void longer_than_a_message_can_be(void)
 int main(void)
 {
 	too_long_for_the_receive();
+	a_refusal_is_told_before_a_disconnect();
 	wrong_access(KEY, IBV_WR_RDMA_WRITE, "no such key");
 	wrong_access(BEYOND, IBV_WR_RDMA_WRITE, "a byte beyond the region");
 	wrong_access(BEFORE, IBV_WR_RDMA_WRITE, "a byte before the region");
@@ -529,6 +571,7 @@ int main(void)
 	last_words_arrive();
 	a_disconnect_finds_its_way_through_a_full_ring();
 	both_disconnect();
+	a_disconnect_after_an_error_is_told();
 	nonsense_is_refused();
 	another_message_inside_one();
 	longer_than_a_message_can_be();

@@ -260,13 +260,15 @@ static unsigned play(struct end *end, bool serves)
 				break;
 		receive(end, round, 0, 64);
 		dawdle();
-		/* every second time so that it waits for the credit */
 		if (send_at(end, round, 0, 8, IBV_SEND_SIGNALED))
 			break;
 		while (ibv_poll_cq(end->send_cq, 1, &wc) == 1)
 			if (wc.status != IBV_WC_SUCCESS)
 				return round;
 	}
+	/* stay for the last answer */
+	if (!serves && !sleep_for_one(end, &wc))
+		return 0;
 	return round;
 }
 
