@@ -12,6 +12,8 @@
 static const char *completion_words(int status)
 {
 	switch (status) {
+	case 0:
+		return "the peer is gone";
 	case 5:
 		return "the connection was cut with work outstanding";
 	case 10:
