@@ -77,7 +77,9 @@ struct rk_context_info {
 	bool software;
 	unsigned connections;
 	uint64_t bytes_registered;
-	uint64_t receiver_not_ready; /* sends that waited for a receive */
+	uint64_t receiver_not_ready; /* sends that met a peer without a receive,
+				      * as far as the device tells: a real one
+				      * only if its retries ran out */
 	uint64_t errors;	     /* connections that ended with one */
 };
 RK_API void rk_context_info_get(const struct rk_context *context,

@@ -26,10 +26,8 @@ enum {
 	CM_EVENTS_MAX = 64,  /* of one call */
 	CM_EVERY_CALLS = 64, /* looks at the event channel, when busy */
 	CM_EVERY_IDLE = 8,   /* and when nothing comes */
+	TAKE_EVERY_ARMS = 16,
 };
-
-/* What the epoll descriptor says woke us. */
-enum { WAKE_COMPLETION, WAKE_CM };
 
 static const struct rk_fabric_ops fabric_ops;
 
@@ -44,9 +42,9 @@ static int set_nonblocking(int fd)
 	return 0;
 }
 
-static int watch(struct fabric_context *context, int fd, unsigned what)
+static int watch(struct fabric_context *context, int fd)
 {
-	struct epoll_event event = { .events = EPOLLIN, .data.u32 = what };
+	struct epoll_event event = { .events = EPOLLIN };
 	int ret = set_nonblocking(fd);
 
 	if (!ret && epoll_ctl(context->epoll_fd, EPOLL_CTL_ADD, fd, &event))
@@ -83,9 +81,9 @@ static int open_channels(struct fabric_context *context)
 		ret = -errno;
 		goto err_events;
 	}
-	ret = watch(context, context->channel->fd, WAKE_COMPLETION);
+	ret = watch(context, context->channel->fd);
 	if (!ret)
-		ret = watch(context, context->events->fd, WAKE_CM);
+		ret = watch(context, context->events->fd);
 	if (ret)
 		goto err_epoll;
 	return 0;
@@ -225,19 +223,13 @@ static void context_close(struct rk_context *base)
 
 /* ---- process, arm ------------------------------------------------------ */
 
-/* What ended the sleep; also when nobody slept after arm(). */
+/* What ended the sleep: most often a completion.  If there is something of the
+ * connection manager too, the descriptor stays readable. */
 static void wake(struct fabric_context *context)
 {
-	struct epoll_event events[2];
-	int count = epoll_wait(context->epoll_fd, events, 2, 0);
-
 	context->armed = false;
-	for (int i = 0; i < count; i++) {
-		if (events[i].data.u32 == WAKE_CM)
-			context->cm_due = true;
-		else
-			fabric_cq_take_events(context);
-	}
+	if (!fabric_cq_take_events(context))
+		context->cm_due = true;
 }
 
 static bool cm_is_due(struct fabric_context *context, unsigned found)
@@ -281,14 +273,18 @@ static unsigned context_process(struct rk_context *base, unsigned budget)
 	return count;
 }
 
+/* Who is told not to sleep leaves the event that arming may have made for
+ * later; not for ever, since the device keeps them all. */
 static int context_arm(struct rk_context *base)
 {
 	struct fabric_context *context = fabric_context_of(base);
+	int ret = 1;
 
-	context->armed = true;
-	if (!rk_list_empty(&context->closing) || context->cm_due)
-		return 1;
-	return fabric_cq_arm(context);
+	if (rk_list_empty(&context->closing) && !context->cm_due)
+		ret = fabric_cq_arm(context);
+	if (!ret || ++context->arms % TAKE_EVERY_ARMS == 0)
+		context->armed = true;
+	return ret;
 }
 
 /* ---- the rest ---------------------------------------------------------- */

@@ -162,12 +162,14 @@ int fabric_cq_arm(struct fabric_context *context)
 {
 	if (context->wc_next < context->wc_count)
 		return 1;
+	context->cqs_armed = 0;
 	for (unsigned i = 0; i < context->cq_count; i++) {
 		struct fabric_cq *cq = &context->cqs[i];
 		int ret;
 
 		if (!cq->promised)
 			continue;
+		context->cqs_armed++;
 		ret = -ibv_req_notify_cq(cq->cq, 0);
 		if (ret || poll_one(context, cq, POLL_BATCH))
 			return 1;
@@ -175,23 +177,26 @@ int fabric_cq_arm(struct fabric_context *context)
 	return 0;
 }
 
-void fabric_cq_take_events(struct fabric_context *context)
+/* One event per armed queue is all there is; what is left over from an earlier
+ * arming ends a later sleep too early, no more. */
+bool fabric_cq_take_events(struct fabric_context *context)
 {
 	struct ibv_cq *ibv;
 	struct fabric_cq *cq;
 	void *cq_context;
+	unsigned taken;
 
-	/* one event per armed queue at most; a few more may be left over */
-	for (unsigned i = 0; i < 2 * CQS_MAX; i++) {
+	for (taken = 0; taken < context->cqs_armed; taken++) {
 		if (context->table->get_cq_event(context->channel, &ibv,
 						 &cq_context))
-			return;
+			break;
 		cq = cq_context;
 		if (++cq->events_unacked < ACK_BATCH)
 			continue;
 		context->table->ack_cq_events(ibv, cq->events_unacked);
 		cq->events_unacked = 0;
 	}
+	return taken;
 }
 
 void fabric_cq_sweep_graves(struct fabric_context *context, bool all)

@@ -81,7 +81,9 @@ struct fabric_context {
 	unsigned wc_next, wc_count;
 
 	bool processing;
-	bool armed;	      /* since the last process() */
+	bool armed;	      /* since the last process(), and to be slept on */
+	unsigned arms;	      /* calls of arm() */
+	unsigned cqs_armed;   /* completion queues that may have an event */
 	bool cm_failed;	      /* and that was logged */
 	bool cm_due;	      /* look at the event channel */
 	unsigned calls, idle; /* of process(); those that found nothing */
@@ -207,7 +209,7 @@ int fabric_cq_promise(struct fabric_context *context, struct fabric_conn *conn,
 		      unsigned entries);
 unsigned fabric_cq_process(struct fabric_context *context, unsigned limit);
 int fabric_cq_arm(struct fabric_context *context); /* 1: something was there */
-void fabric_cq_take_events(struct fabric_context *context);
+bool fabric_cq_take_events(struct fabric_context *context); /* any? */
 /* The memory of destroyed connections that no completion names any more. */
 void fabric_cq_sweep_graves(struct fabric_context *context, bool all);
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Connections on the software device come, are refused, and go. */
+#include <sys/epoll.h>
+#include <unistd.h>
+
 #include "world.h"
 
 static char last_line[600];
@@ -40,6 +43,57 @@ static void both_sides_come_up(void)
 		   !strcmp(info.device, "soft"),
 	   "the context counts");
 	ok(w.lost_wakeups == 0, "every event woke its sleeper");
+	world_close(&w);
+}
+
+/* A program's event loop may be an epoll set inside another one. */
+static void the_descriptor_nests(void)
+{
+	struct epoll_event event = { .events = EPOLLIN };
+	int inner = epoll_create1(EPOLL_CLOEXEC);
+	struct world w;
+
+	world_up(&w);
+	ok(!epoll_ctl(inner, EPOLL_CTL_ADD, rk_context_fd(w.context[1]),
+		      &event),
+	   "the descriptor goes into an epoll set");
+	while (world_run(&w) || rk_context_arm(w.context[1]))
+		;
+	ok(epoll_wait(inner, &event, 1, 0) == 0, "where it is quiet");
+	ok(!world_send(&w.a, 0), "until something comes");
+	ok(epoll_wait(inner, &event, 1, 2000) == 1, "which it says");
+	ok(world_until(&w, w.b.received == 1), "and which is there");
+	world_close(&w);
+	close(inner);
+}
+
+static void over_ipv6(void)
+{
+	struct sockaddr_in6 addr = { .sin6_family = AF_INET6,
+				     .sin6_addr = IN6ADDR_LOOPBACK_INIT,
+				     .sin6_port = world_port };
+	struct rk_listener *listener;
+	struct world w;
+	int ret;
+
+	world_open(&w);
+	ret = rk_fabric_listen(w.context[1], (struct sockaddr *)&addr, 0,
+			       &world_listen_handler, &w, &listener);
+	if (ret == -EADDRNOTAVAIL) {
+		ok(true, "# SKIP this host has no IPv6");
+		world_close(&w);
+		return;
+	}
+	ok_or_die(!ret, "listen on [::1]");
+	addr.sin6_port = htons(rk_listener_port(listener));
+	ok(!rk_fabric_connect(w.context[0], (struct sockaddr *)&addr, NULL,
+			      &w.params[0], NULL, 0, 0, &world_handler, &w.a,
+			      &w.a.conn) &&
+		   world_until(&w, w.a.established && w.b.established),
+	   "and connect to it");
+	rk_listener_destroy(listener);
+	ok(!world_send(&w.a, 0) && world_until(&w, w.b.received == 1),
+	   "the connection outlives its listener");
 	world_close(&w);
 }
 
@@ -205,6 +259,8 @@ static void many_connections_share_a_context(void)
 static void all(void)
 {
 	both_sides_come_up();
+	the_descriptor_nests();
+	over_ipv6();
 	an_orderly_end();
 	last_words_come_before_the_end();
 	refusals_say_why();

@@ -131,6 +131,36 @@ static void a_budget_is_kept(void)
 	world_close(&w);
 }
 
+static void retries_run_out_where_the_peer_said_so(void)
+{
+	struct rk_context_info info;
+	uint32_t number = 0;
+	struct world w;
+
+	world_open(&w);
+	w.params[1].rnr_retry_count = 0; /* what the peer's sends get */
+	ok(!world_connect(&w, 0) &&
+		   world_until(&w, w.a.established && w.b.established),
+	   "a peer that wants no retries");
+	ok(rk_conn_peer_rnr_retry(w.a.conn) == 0, "says so");
+	/* it does not run */
+	for (unsigned n = 0; n < 100000 && !w.a.closed; n++) {
+		if (!world_send(&w.a, number))
+			number++;
+		rk_context_process(w.context[0], 0);
+	}
+	ok(w.a.closed && w.a.reason == RK_CLOSE_ERROR &&
+		   w.a.status == IBV_WC_RNR_RETRY_EXC_ERR,
+	   "more than its receives end the connection: status %d", w.a.status);
+	rk_context_info_get(w.context[0], &info);
+	ok(info.receiver_not_ready == 1 && info.errors == 1, "it is counted");
+	ok(world_until(&w, w.b.closed), "the peer is told");
+	ok(w.b.received >= w.a.sent && w.b.received >= 32 && !w.b.out_of_order,
+	   "what it had receives for was taken: %u, %u of them completed",
+	   w.b.received, w.a.sent);
+	world_close(&w);
+}
+
 static void a_wrong_key_costs_the_connection(void)
 {
 	struct rk_mem wrong;
@@ -197,6 +227,7 @@ static void all(void)
 	a_small_send_queue_works();
 	sends_have_limits();
 	a_budget_is_kept();
+	retries_run_out_where_the_peer_said_so();
 	a_wrong_key_costs_the_connection();
 	too_long_a_message_costs_the_connection();
 }
