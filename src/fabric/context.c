@@ -3,8 +3,9 @@
  * The part of a context that both implementations share: its timers, and the
  * public calls that go through the table.
  *
- * Timers are a list in order of time.  Most are set further ahead than all
- * others, so a new one looks for its place from the end.
+ * Timers are a pairing heap: each has a list of children that are due no
+ * earlier; prev is the left sibling, or the parent of the first child.  Ten
+ * thousand connections set theirs without a walk.
  *
  * Thread: the context's owner.
  */
@@ -15,66 +16,118 @@ void rk_context_base_init(struct rk_context *context,
 			  const struct rk_fabric_ops *ops)
 {
 	*context = (struct rk_context){ .ops = ops };
-	rk_list_init(&context->timers);
+}
+
+/* ---- timers ------------------------------------------------------------ */
+
+static void add_child(struct rk_timer *parent, struct rk_timer *child)
+{
+	child->next = parent->child;
+	if (child->next)
+		child->next->prev = child;
+	child->prev = parent;
+	parent->child = child;
+}
+
+/* Of two heaps one. */
+static struct rk_timer *meld(struct rk_timer *a, struct rk_timer *b)
+{
+	if (!a || !b)
+		return a ? a : b;
+	if (b->at_ns < a->at_ns) {
+		add_child(b, a);
+		return b;
+	}
+	add_child(a, b);
+	return a;
+}
+
+/* Of a list of siblings one heap: pairs first, then what that gave. */
+static struct rk_timer *combine(struct rk_timer *first)
+{
+	struct rk_timer *pairs = NULL, *all = NULL, *a, *b;
+
+	while (first) {
+		a = first;
+		b = a->next;
+		first = b ? b->next : NULL;
+		a = meld(a, b);
+		a->next = pairs;
+		pairs = a;
+	}
+	while (pairs) {
+		a = pairs;
+		pairs = a->next;
+		all = meld(all, a);
+	}
+	return all;
 }
 
 void rk_timer_set(struct rk_context *context, struct rk_timer *timer,
 		  uint64_t at_ns)
 {
-	struct rk_list *after;
+	struct rk_timer *root;
 
 	rk_timer_cancel(timer);
 	if (at_ns == RK_NEVER)
 		return;
-	timer->at_ns = at_ns ? at_ns : 1;
-	for (after = context->timers.prev; after != &context->timers;
-	     after = after->prev) {
-		if (rk_list_entry(after, struct rk_timer, node)->at_ns <=
-		    timer->at_ns)
-			break;
-	}
-	rk_list_add_tail(after->next, &timer->node);
+	/* one that sets itself again, even for now, waits for the next run */
+	timer->at_ns = rk_max(at_ns, context->timers_run_ns + 1);
+	timer->child = NULL;
+	root = meld(context->timers.child, timer);
+	context->timers.child = NULL;
+	add_child(&context->timers, root);
 }
 
+/* Its children are due no earlier than it, so they can take its place. */
 void rk_timer_cancel(struct rk_timer *timer)
 {
+	struct rk_timer *heir;
+
 	if (!timer->at_ns)
 		return;
 	timer->at_ns = 0;
-	rk_list_remove(&timer->node);
+	heir = combine(timer->child);
+	if (heir) {
+		heir->prev = timer->prev;
+		heir->next = timer->next;
+	} else {
+		heir = timer->next;
+		if (heir)
+			heir->prev = timer->prev;
+	}
+	if (timer->prev->child == timer)
+		timer->prev->child = heir;
+	else
+		timer->prev->next = heir;
+	if (heir && heir->next && heir != timer->next)
+		heir->next->prev = heir;
 }
 
-/*
- * Runs those that are due now and no others: one that sets itself again, even
- * for now, waits for the next call.  They move to a list of their own first,
- * where they can still be cancelled.
- */
 unsigned rk_context_run_timers(struct rk_context *context)
 {
-	struct rk_list due, *pos, *tmp;
-	struct rk_timer *timer;
+	struct rk_timer *timer = context->timers.child;
 	unsigned count = 0;
-	uint64_t now_ns;
 
-	if (rk_list_empty(&context->timers))
+	if (!timer)
 		return 0;
-	now_ns = rk_context_now_ns(context);
-	rk_list_init(&due);
-	rk_list_for_each_safe (pos, tmp, &context->timers) {
-		timer = rk_list_entry(pos, struct rk_timer, node);
-		if (timer->at_ns > now_ns)
-			break;
-		rk_list_remove(pos);
-		rk_list_add_tail(&due, pos);
-	}
-	while (!rk_list_empty(&due)) {
-		timer = rk_list_first(&due, struct rk_timer, node);
+	context->timers_run_ns = rk_context_now_ns(context);
+	while (timer && timer->at_ns <= context->timers_run_ns) {
 		rk_timer_cancel(timer);
 		timer->fire(timer);
 		count++;
+		timer = context->timers.child;
 	}
+	context->timers_run_ns = 0;
 	return count;
 }
+
+uint64_t rk_context_deadline_ns(const struct rk_context *context)
+{
+	return context->timers.child ? context->timers.child->at_ns : RK_NEVER;
+}
+
+/* ---- public calls ------------------------------------------------------ */
 
 void rk_context_close(struct rk_context *context)
 {
@@ -100,13 +153,6 @@ unsigned rk_context_process(struct rk_context *context, unsigned budget)
 int rk_context_arm(struct rk_context *context)
 {
 	return context->ops->arm(context);
-}
-
-uint64_t rk_context_deadline_ns(const struct rk_context *context)
-{
-	if (rk_list_empty(&context->timers))
-		return RK_NEVER;
-	return rk_list_first(&context->timers, struct rk_timer, node)->at_ns;
 }
 
 void rk_context_info_get(const struct rk_context *context,

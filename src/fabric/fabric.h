@@ -184,8 +184,8 @@ struct rk_fabric_ops {
  * and run inside process() of either implementation.
  */
 struct rk_timer {
-	struct rk_list node;
-	uint64_t at_ns; /* 0: not set */
+	struct rk_timer *child, *next, *prev; /* of a heap, see context.c */
+	uint64_t at_ns;			      /* 0: not set */
 	void (*fire)(struct rk_timer *timer);
 };
 
@@ -205,7 +205,8 @@ struct rk_context_slot {
 /* Base of both implementations; the first member of theirs. */
 struct rk_context {
 	const struct rk_fabric_ops *ops;
-	struct rk_list timers;
+	struct rk_timer timers;		 /* its child is the first one due */
+	uint64_t timers_run_ns;		 /* while they run: what is due */
 	struct rk_context_slot *slots[RK_PROTOCOLS];
 };
 

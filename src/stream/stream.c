@@ -62,7 +62,6 @@ int stream_new(struct rk_context *context, const struct rk_stream_params *params
 						   STREAM_DEPTH_DEFAULT;
 	s->linger_ms = params->linger_ms ? params->linger_ms : STREAM_LINGER_MS;
 	s->timer.fire = stream_timer_fire;
-	rk_list_init(&s->timer.node);
 	rk_list_init(&s->alive);
 	rk_list_add_tail(&slot->streams, &s->node);
 	return 0;

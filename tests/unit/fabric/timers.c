@@ -74,8 +74,10 @@ static void a_timer_that_sets_itself_waits(void)
 
 	rk_context_base_init(&context, &ops);
 	rk_timer_set(&context, &clock.timer, now);
-	ok(rk_context_run_timers(&context) == 1 && clock.fired == 1,
-	   "set again for now, it waits for the next call");
+	ok(rk_context_run_timers(&context) == 1 && clock.fired == 1 &&
+		   rk_context_deadline_ns(&context) == now + 1,
+	   "set again for now, it waits for a later call");
+	now++;
 	ok(rk_context_run_timers(&context) == 1 && clock.fired == 2,
 	   "and then fires");
 	rk_timer_cancel(&clock.timer);
@@ -104,8 +106,51 @@ static void one_cancels_another(void)
 	   "setting for never cancels");
 }
 
+/* Against a plain array: set, move, cancel and run at random. */
+static void any_order_of_calls(void)
+{
+	enum { COUNT = 300 };
+	static struct alarm_clock clocks[COUNT];
+	static uint64_t at[COUNT]; /* 0: not set */
+	struct rk_context context;
+	uint64_t first, random = 1;
+	unsigned wrong = 0, fired, due, i;
+
+	rk_context_base_init(&context, &ops);
+	for (i = 0; i < COUNT; i++) {
+		clocks[i].timer.fire = ring;
+		clocks[i].context = &context;
+	}
+	for (unsigned n = 0; n < 50000; n++) {
+		random = random * 6364136223846793005ull + 1442695040888963407;
+		i = (unsigned)(random >> 33) % COUNT;
+		if (random >> 60 == 0) {
+			rk_timer_cancel(&clocks[i].timer);
+			at[i] = 0;
+		} else if (random >> 60 == 1) {
+			now += random >> 20 & 63;
+			for (due = 0, i = 0; i < COUNT; i++) {
+				due += at[i] && at[i] <= now;
+				at[i] = at[i] <= now ? 0 : at[i];
+			}
+			fired = rk_context_run_timers(&context);
+			wrong += fired != due;
+		} else {
+			at[i] = now + (random >> 20 & 1023);
+			rk_timer_set(&context, &clocks[i].timer, at[i]);
+		}
+		for (first = RK_NEVER, i = 0; i < COUNT; i++)
+			first = at[i] && at[i] < first ? at[i] : first;
+		wrong += rk_context_deadline_ns(&context) != first;
+		for (i = 0; i < COUNT; i++)
+			wrong += at[i] != clocks[i].timer.at_ns;
+	}
+	ok(wrong == 0, "50000 steps, and the deadline is right after each");
+}
+
 int main(void)
 {
+	any_order_of_calls();
 	in_order_of_time();
 	a_timer_that_sets_itself_waits();
 	one_cancels_another();
