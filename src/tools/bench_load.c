@@ -134,6 +134,7 @@ static int start_batch(struct load *load, struct bench_connection *connection)
 	if (!connection->batch)
 		return 0;
 	load->issued += connection->batch;
+	load->batches++;
 	if (options->keyspace > 1)
 		choose_keys(load, connection);
 	lay_pieces(load, connection);
@@ -328,6 +329,22 @@ static void take_result(const struct load *load, uint64_t start_ns,
 	memcpy(out->first_error, load->first_error, sizeof(out->first_error));
 }
 
+/*
+ * Every batch and its answers must have crossed as messages of the transport,
+ * or what was measured was something else.
+ */
+static int check_crossing(const struct load *load, struct bench_result *out)
+{
+	load->target->transport->messages(load->context, &out->messages_sent,
+					  &out->messages_received);
+	if (out->messages_sent >= load->batches &&
+	    out->messages_received >= load->batches)
+		return 0;
+	return bench_load_fail(load, -EIO,
+			       "fewer messages crossed than batches were sent",
+			       "");
+}
+
 int bench_load(const struct bench_options *options, struct bench_target *target,
 	       const struct bench_op *op, const char *pattern,
 	       const char *progress_text, struct bench_result *out)
@@ -358,6 +375,8 @@ int bench_load(const struct bench_options *options, struct bench_target *target,
 	load->end_ns = start_ns + options->runtime_s * RK_NS_PER_S;
 	ret = run(load, progress_text);
 	cpu_after_s = bench_server_cpu_s(options, target);
+	if (!ret)
+		ret = check_crossing(load, out);
 	if (!ret)
 		take_result(load, start_ns,
 			    cpu_before_s < 0 || cpu_after_s < 0

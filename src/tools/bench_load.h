@@ -35,7 +35,7 @@ struct load {
 	unsigned connected;
 	size_t stride; /* bytes of the arena per request */
 	bool small;    /* values are in the arena */
-	uint64_t issued, answered, errors, bytes_moved;
+	uint64_t issued, answered, errors, bytes_moved, batches;
 	uint64_t now_ns, end_ns; /* end: no batch starts after it */
 	uint64_t random;
 	char first_error[120];

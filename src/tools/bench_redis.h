@@ -97,6 +97,7 @@ struct bench_result {
 	double cpu_us_per_op;
 	double setup_us; /* of one connection, not in the latency */
 	uint64_t operations, errors;
+	uint64_t messages_sent, messages_received; /* what the device saw */
 	char first_error[120];
 };
 

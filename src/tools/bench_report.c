@@ -76,7 +76,7 @@ static json_t *one_result(const struct bench_options *options,
 	rk_uri_text(&target->uri, where, sizeof(where));
 	object = json_pack(
 		"{s:s, s:s, s:s, s:f, s:f, s:{s:f, s:f, s:f, s:f, s:f}, s:o, "
-		"s:f, s:I, s:i, s:i, s:I}",
+		"s:f, s:I, s:i, s:i, s:I, s:I, s:I}",
 		"transport", target->uri.scheme, "uri", where, "op", op->name,
 		"ops_per_s", result->ops_per_s, "bytes_per_s",
 		result->bytes_per_s, "latency_us", "p50", result->p50_us,
@@ -85,7 +85,9 @@ static json_t *one_result(const struct bench_options *options,
 		number_or_null(result->cpu_us_per_op), "setup_us",
 		result->setup_us, "errors", (json_int_t)result->errors,
 		"connections", (int)options->connections, "pipeline",
-		(int)options->pipeline, "bytes", (json_int_t)options->bytes);
+		(int)options->pipeline, "bytes", (json_int_t)options->bytes,
+		"messages_sent", (json_int_t)result->messages_sent,
+		"messages_received", (json_int_t)result->messages_received);
 	if (object && target->device[0])
 		json_object_set_new(object, "device",
 				    json_string(target->device));

@@ -237,7 +237,6 @@ static ssize_t rdma_read(struct rk_link *base, void *data, size_t bytes)
 		link->unread = false;
 	if (got < 0 && got != -EAGAIN)
 		take_error(link);
-	link->context->base.reads += got > 0;
 	return got;
 }
 
@@ -259,7 +258,6 @@ static ssize_t rdma_writev(struct rk_link *base, const struct iovec *iov,
 		take_error(link);
 	if (sent < (ssize_t)total)
 		link->wants_write = true;
-	link->context->base.writes += sent > 0;
 	return sent;
 }
 
@@ -397,6 +395,17 @@ static const char *rdma_device(const struct rk_link_context *base)
 	return ((const struct rdma_context *)base)->info.device;
 }
 
+static void rdma_messages(const struct rk_link_context *base, uint64_t *sent,
+			  uint64_t *received)
+{
+	const struct rdma_context *context = (const struct rdma_context *)base;
+	struct rk_stream_stats stats;
+
+	rk_context_stream_stats(context->device, &stats);
+	*sent = stats.immediates_sent;
+	*received = stats.immediates_received;
+}
+
 const struct rk_transport rk_transport_rdma = {
 	.scheme = "rdma",
 	.open = rdma_open,
@@ -407,4 +416,5 @@ const struct rk_transport rk_transport_rdma = {
 	.writev = rdma_writev,
 	.wait = rdma_wait,
 	.device = rdma_device,
+	.messages = rdma_messages,
 };

@@ -33,6 +33,7 @@ struct socket_context {
 	struct rk_link_context base;
 	int epoll_fd;
 	uint64_t spin_ns;
+	uint64_t sends, receives; /* system calls that moved bytes */
 	struct epoll_event events[EVENTS_MAX];
 };
 
@@ -269,7 +270,7 @@ static ssize_t socket_read(struct rk_link *base, void *data, size_t bytes)
 	while (got < 0 && errno == EINTR);
 	if (got < 0)
 		return errno == EAGAIN ? -EAGAIN : broken(link, errno);
-	link->context->base.reads++;
+	link->context->receives += got > 0;
 	return got;
 }
 
@@ -292,7 +293,7 @@ static ssize_t socket_writev(struct rk_link *base, const struct iovec *iov,
 	while (sent < 0 && errno == EINTR);
 	if (sent < 0 && errno != EAGAIN)
 		return broken(link, errno);
-	link->context->base.writes += sent > 0;
+	link->context->sends += sent > 0;
 	if (sent == (ssize_t)total)
 		return sent;
 	if (!link->wants_write) {
@@ -397,6 +398,16 @@ static const char *socket_device(const struct rk_link_context *context)
 	return NULL;
 }
 
+static void socket_messages(const struct rk_link_context *base, uint64_t *sent,
+			    uint64_t *received)
+{
+	const struct socket_context *context =
+		(const struct socket_context *)base;
+
+	*sent = context->sends;
+	*received = context->receives;
+}
+
 const struct rk_transport rk_transport_tcp = {
 	.scheme = "tcp",
 	.open = tcp_open,
@@ -407,6 +418,7 @@ const struct rk_transport rk_transport_tcp = {
 	.writev = socket_writev,
 	.wait = socket_wait,
 	.device = socket_device,
+	.messages = socket_messages,
 };
 
 const struct rk_transport rk_transport_unix = {
@@ -419,4 +431,5 @@ const struct rk_transport rk_transport_unix = {
 	.writev = socket_writev,
 	.wait = socket_wait,
 	.device = socket_device,
+	.messages = socket_messages,
 };

@@ -37,7 +37,6 @@ struct rk_link {
 /* Base of every transport's context, its first member. */
 struct rk_link_context {
 	const struct rk_transport *transport;
-	uint64_t writes, reads; /* messages, or system calls, that moved bytes */
 };
 
 struct rk_link_ready {
@@ -98,6 +97,11 @@ struct rk_transport {
 
 	/* The device that carries it, or NULL. */
 	const char *(*device)(const struct rk_link_context *context);
+
+	/* Messages with bytes that went out and came in, over all links there
+	 * were: the device's, or else system calls. */
+	void (*messages)(const struct rk_link_context *context,
+			 uint64_t *sent, uint64_t *received);
 };
 
 /* NULL: no such transport; error names those there are. */

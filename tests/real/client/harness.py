@@ -3,7 +3,8 @@
 
 The server runs in a folder of its own on a port that was free, over TCP, a
 unix socket and RDMA at once, with no persistence.  RDMAKIT, RDMAKIT_MODULE
-and RDMAKIT_STOPPED name the files under test.
+and RDMAKIT_STOPPED name the files under test; RDMAKIT_PRELOAD, if set, is
+what a sanitized module needs in a server that is not.
 """
 import os
 import shutil
@@ -63,12 +64,17 @@ class Server:
         self.port = free_port()
         self.unix = f"{self.dir}/redis.sock"
         self.log = f"{self.dir}/log"
+        env = dict(os.environ)
+        if os.environ.get("RDMAKIT_PRELOAD"):
+            env["LD_PRELOAD"] = os.environ["RDMAKIT_PRELOAD"]
+            # The server's own at exit are not ours to count.
+            env["ASAN_OPTIONS"] = "detect_leaks=0"
         self.process = subprocess.Popen(
             ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1",
              "--unixsocket", self.unix, "--save", "", "--appendonly", "no",
              "--dir", self.dir, "--logfile", self.log,
              "--enable-debug-command", "yes", "--loadmodule", MODULE,
-             *options], stdout=subprocess.DEVNULL)
+             *options], stdout=subprocess.DEVNULL, env=env)
         if not eventually(self.answers):
             with open(self.log, encoding="utf-8") as log:
                 print("Bail out! redis-server did not start:\n# " +

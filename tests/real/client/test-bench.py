@@ -50,6 +50,8 @@ def shape(server):
     ok(all(right_shape(x) for x in found), "each has all its parts", r)
     ok(all((x["connections"], x["pipeline"], x["bytes"], x["errors"]) ==
            (5, 4, 100, 0) for x in found), "and says how it was measured", r)
+    ok(all(x["messages_sent"] >= 500 and x["messages_received"] >= 500
+           for x in found), "and that every batch crossed, both ways", r)
     ok(found[0].get("device") and "device" not in found[1],
        "RDMA names its device", r)
     equal(server.redis_cli("KEYS", "rdmakit:bench:*").out, "\n",
@@ -67,7 +69,7 @@ def every_operation(server):
         ok(r.code == 0 and len(found) == len(known.split(",")) and
            not any(x["errors"] for x in found),
            f"{known} over {scheme}", r)
-    r = rdmakit("bench", "redis", "--json", "-c", "3", "-P", "3", "-n", "50",
+    r = rdmakit("bench", "redis", "--json", "-c", "2", "-P", "2", "-n", "12",
                 "-d", "3M", "--rounds", "1", *server.uris())
     ok(r.code == 0 and len(results(r) or []) == 6,
        "values larger than any buffer, read back as they were written", r)
