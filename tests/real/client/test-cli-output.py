@@ -7,7 +7,7 @@ import sys
 
 from harness import Server, done, equal, ok, rdmakit
 
-# Each is run as a command of its own, in every format, in RESP2 and RESP3.
+# Compared in every format, in RESP2 and RESP3, as lines of standard input.
 COMMANDS = """
 PING
 GET text
@@ -35,7 +35,6 @@ CLUSTER INFO
 MEMORY DOCTOR
 ACL LIST
 EXEC
-SUBSCRIBE
 DEBUG PROTOCOL string
 DEBUG PROTOCOL integer
 DEBUG PROTOCOL double
@@ -48,6 +47,10 @@ DEBUG PROTOCOL verbatim
 DEBUG PROTOCOL true
 DEBUG PROTOCOL false
 """.strip().splitlines()
+
+# And these as commands of their own, with their exit codes.
+ALONE = ["GET bytes", "GET none", "NOSUCH a b", "HGETALL hash", "INFO keyspace",
+         "LRANGE none 0 -1", "SUBSCRIBE", "DEBUG PROTOCOL push"]
 
 NESTED = ("return {1,{2,{3,'x',{}},{}},'y',"
           "{'a','b','c','d','e','f','g','h','i','j'}}")
@@ -98,15 +101,22 @@ def without_ids(text):
     return re.sub(r'("id" => \(integer\) \d+|\nid \d+)', "", text)
 
 
-def compare_commands(server, uri, resp, formats):
-    for form in formats:
-        for line in [c.split() for c in COMMANDS] + [["EVAL", NESTED, "0"]]:
-            theirs = server.redis_cli(resp, form, *line)
-            ours = rdmakit("redis", "-u", uri, resp, form, *line)
-            if theirs.out != ours.out or theirs.code != ours.code:
-                equal(repr(ours), repr(theirs), f"{form} {resp} {line}")
-                return False
+def compare_alone(server, uri, resp, form):
+    for line in [c.split() for c in ALONE] + [["EVAL", NESTED, "0"]]:
+        theirs = server.redis_cli(resp, form, *line)
+        ours = rdmakit("redis", "-u", uri, resp, form, *line)
+        if theirs.out != ours.out or theirs.code != ours.code:
+            equal(repr(ours), repr(theirs), f"{form} {resp} {line}")
+            return False
     return True
+
+
+def compare_commands(server, uri, resp, form):
+    text = "\n".join(COMMANDS) + "\n"
+    theirs = server.redis_cli(resp, form, text=text)
+    ours = rdmakit("redis", "-u", uri, resp, form, text=text)
+    equal(ours.out, theirs.out, f"{len(COMMANDS)} commands, {resp} {form}, "
+          f"over {uri.split(':')[0]}")
 
 
 def compare_lines(server, uri, form):
@@ -117,28 +127,34 @@ def compare_lines(server, uri, form):
 
 
 def json_is_json(uri):
-    for line in COMMANDS:
-        if line in ("INFO keyspace", "CLUSTER INFO", "MEMORY DOCTOR",
-                    "SUBSCRIBE", "GET bytes"):
-            continue  # texts for people, a mode, and bytes that are no UTF-8
-        outcome = rdmakit("redis", "-u", uri, "--json", *line.split())
-        try:
-            json.loads(outcome.out)
-        except ValueError as error:
-            ok(False, f"--json {line}: {error}", outcome.out)
-            return
-    ok(True, "--json prints JSON for every command, errors too")
+    # Not: texts for people, and bytes that are no UTF-8.
+    lines = [c for c in COMMANDS if c not in
+             ("INFO keyspace", "CLUSTER INFO", "MEMORY DOCTOR", "GET bytes")]
+    outcome = rdmakit("redis", "-u", uri, "--json", text="\n".join(lines))
+    replies = outcome.out.splitlines()
+    equal(len(replies), len(lines), "--json prints one line for each command")
+    try:
+        values = [json.loads(reply) for reply in replies]
+        ok({"error": "ERR EXEC without MULTI"} in values and
+           {"a": "1", "b": "2"} in values, "each is JSON, errors too")
+    except ValueError as error:
+        ok(False, f"each is JSON: {error}", outcome.out)
 
 
 def main():
     with Server() as server:
         fill(server)
-        for scheme, resp, formats in (
-                ("tcp", "-3", ["--no-raw", "--raw", "--csv"]),
-                ("unix", "-2", ["--no-raw"]),
-                ("rdma", "-3", ["--no-raw"])):
-            ok(compare_commands(server, server.uri(scheme), resp, formats),
-               f"{len(COMMANDS) + 1} commands, {resp}, {', '.join(formats)}, "
+        for scheme in ("tcp", "rdma"):
+            for resp in ("-2", "-3"):
+                for form in ("--no-raw", "--raw", "--csv"):
+                    compare_commands(server, server.uri(scheme), resp, form)
+        for scheme, resp, form in (("tcp", "-3", "--no-raw"),
+                                   ("tcp", "-2", "--raw"),
+                                   ("tcp", "-3", "--csv"),
+                                   ("unix", "-2", "--no-raw"),
+                                   ("rdma", "-3", "--no-raw")):
+            ok(compare_alone(server, server.uri(scheme), resp, form),
+               f"{len(ALONE) + 1} commands by themselves, {resp} {form}, "
                f"over {scheme}")
         for scheme in ("tcp", "rdma"):
             for form in ("--no-raw", "--raw"):
