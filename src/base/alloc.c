@@ -47,11 +47,14 @@ void *rk_realloc(void *p, size_t bytes)
 	return p ? grown : counted(grown);
 }
 
+/* Not strdup(): a program that opens us with RTLD_DEEPBIND and has a malloc of
+ * its own would have that one allocate, and the C library's free() it. */
 char *rk_strdup(const char *text)
 {
-	if (!may_allocate())
-		return NULL;
-	return counted(strdup(text));
+	size_t bytes = strlen(text) + 1;
+	char *copy = rk_calloc(1, bytes);
+
+	return copy ? memcpy(copy, text, bytes) : NULL;
 }
 
 void rk_free(void *p)
