@@ -12,6 +12,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "loop.h"
+#include "remote.h"
 #include "socket.h"
 
 enum { ACCEPTS_PER_PASS = 64 };
@@ -52,7 +53,16 @@ static void destroy(struct rk_link *link)
 
 static void on_event(struct rk_stream *stream, void *user, unsigned events)
 {
-	rk_loop_mark(user);
+	struct rk_link *link = user;
+
+	if (events & RK_STREAM_CLOSED)
+		rk_store_release(&link->ended, true);
+	if (rk_load_acquire(&link->remote_loop)) {
+		rk_link_flush(link);
+		rk_remote_signal(link);
+	} else {
+		rk_loop_mark(link);
+	}
 }
 
 /* ---------------------------------------------------------------- arriving */
@@ -146,7 +156,7 @@ static void become_client(struct rk_link *link)
 		rk_core.rejected++;
 	if (*rk_conn_flags(link) & RK_CONN_CLOSE_SCHEDULED)
 		rk_link_close(link);
-	else if (rk_link_due(link))
+	else if (!rk_load_acquire(&link->remote_loop) && rk_link_due(link))
 		rk_loop_mark(link);
 }
 
@@ -206,6 +216,10 @@ static void serve(struct rk_link *link)
 	bool write_first = *rk_conn_flags(link) & RK_CONN_WRITE_BARRIER;
 	unsigned due;
 
+	if (rk_load_acquire(&link->remote_loop)) {
+		rk_remote_signal(link); /* moved since it was marked */
+		return;
+	}
 	rk_link_flush(link);
 	due = rk_link_due(link);
 	if (!write_first && due & RK_STREAM_READABLE &&
@@ -268,7 +282,9 @@ void rk_link_take_over(struct rk_link *link)
 	rk_link_flush(link);
 	if (rk_stream_due(link->stream))
 		rk_stream_service(link->stream);
-	if (rk_link_due(link))
+	if (rk_load_acquire(&link->remote_loop))
+		rk_remote_signal(link);
+	else if (rk_link_due(link))
 		rk_loop_mark(link);
 }
 
@@ -282,6 +298,7 @@ void rk_link_close(struct rk_link *link)
 	*rk_conn_write_handler(link) = NULL;
 	*rk_conn_conn_handler(link) = NULL;
 	*rk_conn_state(link) = RK_CONN_CLOSED;
+	rk_remote_drop(link);
 	if (*fd >= 0)
 		close(*fd);
 	*fd = -1;

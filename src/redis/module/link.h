@@ -63,7 +63,9 @@ struct rk_link {
 	struct rk_link *handed_next;
 	bool handed;
 
-	/* remote.c: the event loop of a server thread it was moved to. */
+	/* remote.c: the event loop of a server thread it was moved to; `ended`
+	 * is the owner's word to that thread. */
+	bool ended;
 	void *remote_loop;
 	int remote_fd;
 	bool remote_watched;

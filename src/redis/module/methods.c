@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "link.h"
 #include "loop.h"
+#include "remote.h"
 
 /* ---------------------------------------------------------- read and write */
 
@@ -132,7 +133,11 @@ static int method_writev(void *conn, const struct iovec *iov, int count)
 
 static int changed(struct rk_link *link)
 {
-	if (usable(link) && rk_link_due(link))
+	if (!usable(link))
+		return 0;
+	if (link->remote_loop)
+		return rk_remote_changed(link);
+	if (rk_link_due(link))
 		rk_loop_mark(link);
 	return 0;
 }
@@ -356,7 +361,7 @@ static void method_accept_handler(void *server_loop, int fd, void *data,
 static int method_rebind_loop(void *conn, void *server_loop)
 {
 	*rk_conn_loop(conn) = server_loop;
-	return 0;
+	return rk_remote_bind(conn, server_loop);
 }
 
 static int method_has_pending(void *server_loop)

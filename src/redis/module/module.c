@@ -48,7 +48,19 @@ static void on_fork_child(void)
 	rk_core.in_child = true;
 }
 
-/* The server is about to exit: last words to the clients, then the device. */
+/* Threads of the server may be inside a connection although the main thread
+ * is here. */
+static bool threads_may_run(struct rk_server_context *ctx)
+{
+	char count[16];
+
+	return rk_server.layout->io_threads != RK_IO_FORK_JOIN &&
+	       (rk_api_config(ctx, "io-threads", count, sizeof(count)) ||
+		strcmp(count, "1"));
+}
+
+/* The server is about to exit: last words to the clients, then the device.
+ * Where that is not safe the clients see the end of the process instead. */
 static void on_shutdown(struct rk_server_context *ctx,
 			struct rk_server_event event, uint64_t subevent,
 			void *data)
@@ -56,7 +68,7 @@ static void on_shutdown(struct rk_server_context *ctx,
 	uint64_t end_ns = rk_now_ns() + GOODBYE_MS * RK_NS_PER_MS;
 	struct rk_context_info info;
 
-	if (!rk_core.device || rk_core.in_child)
+	if (!rk_core.device || rk_core.in_child || threads_may_run(ctx))
 		return;
 	rk_listen_stop();
 	rk_links_shut();

@@ -289,7 +289,6 @@ int rk_settings_read(struct rk_settings *settings,
 		return ret;
 	if (sysconf(_SC_NPROCESSORS_ONLN) < 2)
 		settings->spin_us = 0; /* it would keep the client waiting */
-	settings->io_threads = config_number(ctx, "io-threads") > 1;
 	if (!settings->port) {
 		port = config_number(ctx, "port");
 		if (!port)

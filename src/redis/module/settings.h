@@ -45,7 +45,6 @@ struct rk_settings {
 	char device[64];
 	uint32_t spin_us;
 	uint64_t memory_cap_bytes;
-	bool io_threads; /* the server may use more than one */
 };
 
 /* 0, or -EINVAL with a sentence in why. */

@@ -7,7 +7,8 @@ is a process (rdma-pipe) with a socket pair to it, so that it can be stopped
 and killed like a real one.
 
 RDMAKIT_MODULE and RDMAKIT_PIPE name the files under test; RDMAKIT_SERVER,
-if set, is the command of another server than the distribution's.
+if set, is the command of another server than the distribution's, and
+RDMAKIT_SERVER_CONFIG a line for its configuration.
 """
 import os
 import re
@@ -241,7 +242,8 @@ class Server:
                        f"dir {self.dir}\nlogfile {self.log}\n"
                        f"enable-module-command yes\n"
                        f"enable-debug-command yes\n"
-                       f"loglevel verbose\n{config}\n")
+                       f"loglevel verbose\n{config}\n"
+                       + os.environ.get("RDMAKIT_SERVER_CONFIG", "") + "\n")
             if load:
                 conf.write(f"loadmodule {module} {' '.join(module_args)}\n")
         env = dict(os.environ)
