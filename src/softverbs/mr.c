@@ -166,20 +166,46 @@ err_errno:
 }
 
 /*
+ * Is the last access over that a removed key allowed?  A key that allows not a
+ * byte is added and removed: removing it waits for what runs now.
+ */
+static int linger(struct soft_mr *mr)
+{
+	struct wire *wire = soft_engine.base.wire;
+	uint32_t key;
+	int err;
+
+	err = wire_key_add(wire, mr->ibv.addr, 0, mr->access & REMOTE_RIGHTS,
+			   0, &key);
+	return err ? err : wire_key_remove(wire, key);
+}
+
+static int unshow(struct soft_mr *mr)
+{
+	int err = 0;
+
+	if (mr->has_key)
+		err = wire_key_remove(soft_engine.base.wire, mr->ibv.rkey);
+	else if (mr->lingers)
+		err = linger(mr);
+	mr->has_key = false;
+	mr->lingers = err != 0;
+	return err ? EBUSY : 0;
+}
+
+/*
  * EBUSY: a peer that was stopped in the middle of an access may still touch
- * the memory.  The region exists until a later call succeeds; the memory must
- * not be used for anything else before.
+ * the memory.  No new access is possible; the region exists until a later call
+ * succeeds, and the memory must not be used for anything else before.
  */
 int mr_dereg(struct ibv_mr *ibv)
 {
 	struct soft_mr *mr = rk_container_of(ibv, struct soft_mr, ibv);
-	int err = 0;
+	int err;
 
 	if (!engine_lock())
 		return ENODEV;
-	if (mr->has_key)
-		err = -wire_key_remove(soft_engine.base.wire, ibv->rkey);
-	mr->has_key = false;
+	err = unshow(mr);
 	if (!err) {
 		table_remove(mr);
 		rk_container_of(ibv->pd, struct soft_pd, ibv)->users--;

@@ -159,6 +159,7 @@ struct soft_mr {
 	struct ibv_mr ibv;
 	unsigned access;
 	bool has_key; /* rkey is one of the wire's */
+	bool lingers; /* it was, and a peer may still be using it */
 };
 
 struct ibv_mr *mr_reg(struct ibv_pd *pd, void *addr, size_t bytes, int access);

@@ -53,6 +53,7 @@ struct pair_options {
 	size_t mem_bytes;	     /* 1 MiB */
 	int access;		     /* all but atomic */
 	unsigned rnr_retry;	     /* 0; 7 for ever */
+	bool no_reads;		     /* no read may be outstanding */
 	bool sig_all;
 	bool no_channel;
 	bool not_ready; /* leave both in INIT, lanes open */
@@ -296,16 +297,16 @@ static int end_open_lane(struct end *end, unsigned lane)
 }
 
 static int end_connect(struct end *end, unsigned lane, uint32_t dest_qpn,
-		       unsigned rnr_retry)
+		       const struct pair_options *o)
 {
 	struct soft_path path = {
 		.link = end->link,
 		.lane = lane,
 		.dest_qpn = dest_qpn,
 		.retry_count = 7,
-		.rnr_retry_count = (uint8_t)rnr_retry,
-		.max_rd_atomic = 1,
-		.max_dest_rd_atomic = 1,
+		.rnr_retry_count = (uint8_t)o->rnr_retry,
+		.max_rd_atomic = !o->no_reads,
+		.max_dest_rd_atomic = !o->no_reads,
 	};
 	struct soft_device *device = soft_enter();
 	int err = soft_qp_connect(soft_qp_of(end->qp), &path, &end_events, end);
@@ -366,9 +367,9 @@ static void pair_open(struct pair *pair, const struct pair_options *o)
 	err = err ? err : end_open_lane(&pair->b, pair->lane);
 	if (!o->not_ready) {
 		err = err ? err : end_connect(&pair->b, pair->lane,
-					      pair->a.qp->qp_num, o->rnr_retry);
+					      pair->a.qp->qp_num, o);
 		err = err ? err : end_connect(&pair->a, pair->lane,
-					      pair->b.qp->qp_num, o->rnr_retry);
+					      pair->b.qp->qp_num, o);
 		err = err ? err : end_ready(&pair->a);
 		err = err ? err : end_ready(&pair->b);
 	}
@@ -438,7 +439,7 @@ static bool peer_connect(struct end *end, const struct pair_options *o,
 	if (!until(cm_words))
 		return false;
 	memcpy(peer, cm_word, sizeof(*peer));
-	return !end_connect(end, lane, peer->qpn, o->rnr_retry) &&
+	return !end_connect(end, lane, peer->qpn, o) &&
 	       !end_ready(end);
 }
 
@@ -454,7 +455,7 @@ static bool peer_accept(struct end *end, const struct pair_options *o,
 	memcpy(peer, cm_word, sizeof(*peer));
 	end_open(end, cm_passive, o);
 	if (end_open_lane(end, peer->lane) ||
-	    end_connect(end, peer->lane, peer->qpn, o->rnr_retry) ||
+	    end_connect(end, peer->lane, peer->qpn, o) ||
 	    end_ready(end))
 		return false;
 	mine = end_hello(end, peer->lane);

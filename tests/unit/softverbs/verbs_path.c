@@ -337,6 +337,31 @@ static void a_write_waits_behind_an_unsure_send(void)
 	pair_close(&p);
 }
 
+static void a_fenced_send_carries_what_was_read(void)
+{
+	struct pair p;
+	struct ibv_wc wc;
+
+	pair_open(&p, &(struct pair_options){ .rnr_retry = 7 });
+	receive(&p.b, 1, 0, 8);
+	receive(&p.b, 2, 1024, 64);
+	strcpy(p.b.mem + 4096, "read first");
+	/* an unsure send holds the read back, and the read the fenced send */
+	send_at(&p.a, 1, 0, 8, 0);
+	send_at(&p.a, 2, 0, 64, 0);
+	access_at(&p.a, &p.b, IBV_WR_RDMA_READ, 3, 4096, 16,
+		  IBV_SEND_SIGNALED);
+	receive(&p.b, 3, 8192, 64);
+	send_at(&p.a, 4, 4096, 16, IBV_SEND_SIGNALED | IBV_SEND_FENCE);
+	for (int i = 1; i <= 3; i++)
+		wc = poll_one(p.b.recv_cq);
+	ok(wc.wr_id == 3 && !strcmp(p.b.mem + 8192, "read first"),
+	   "a fenced send behind a read");
+	ok(poll_one(p.a.send_cq).wr_id == 3 && poll_one(p.a.send_cq).wr_id == 4,
+	   "they complete in order");
+	pair_close(&p);
+}
+
 static void both_ways_at_once(void)
 {
 	enum { COUNT = 2000 };
@@ -382,6 +407,7 @@ int main(void)
 	a_send_completes_before_the_target_polls();
 	a_write_waits_behind_an_unsure_send();
 	writes_land_before_what_follows();
+	a_fenced_send_carries_what_was_read();
 	both_ways_at_once();
 	order_across_every_wrap();
 	return ok_done();

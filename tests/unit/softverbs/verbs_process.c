@@ -8,6 +8,8 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include "softverbs/wire_internal.h"
+
 #include "verbs_pair.h"
 
 static const struct rk_verbs_table *v;
@@ -100,6 +102,16 @@ static void writes_for_ever(struct end *end, const struct hello *peer,
 			  65536, IBV_SEND_SIGNALED);
 		ibv_poll_cq(end->send_cq, 1, &wc);
 	}
+}
+
+/* As if it had been stopped in the middle of a copy. */
+static void holds_its_hazard(struct end *end, const struct hello *peer,
+			     int count_fd)
+{
+	rk_store_release(&end->link->box->hazard, 1);
+	tell(count_fd, 1);
+	for (;;)
+		pause();
 }
 
 /* ---- deaths ----------------------------------------------------------- */
@@ -229,6 +241,31 @@ static void a_stopped_peer_stops_only_itself(const struct client *client,
 	forget_peer(&end);
 }
 
+static void memory_in_use_is_not_given_up(const struct client *client,
+					  uint16_t port)
+{
+	struct hello peer;
+	struct end end;
+	uint64_t began;
+	int first, second, third;
+
+	meet(client, port, &end, &peer);
+	ok(told(client) == 1, "the peer is in the middle of a copy");
+	began = rk_now_ns();
+	first = v->dereg_mr(end.mr);
+	second = v->dereg_mr(end.mr);
+	ok(first == EBUSY && second == EBUSY, "EBUSY, every time");
+	ok(rk_now_ns() - began < 500 * RK_NS_PER_MS, "and soon");
+	ok(v->dealloc_pd(end.pd) == EBUSY, "the region lives on");
+	kill(client->pid, SIGKILL);
+	waitpid(client->pid, NULL, 0);
+	ok(until(end.gone), "the peer dies");
+	third = v->dereg_mr(end.mr);
+	ok(!third, "then it is given up");
+	end.mr = v->reg_mr(end.pd, end.mem, 64, 0);
+	forget_peer(&end);
+}
+
 /* ---- fork ------------------------------------------------------------- */
 
 /* What a child sees of the parent's device; a bit per call that worked. */
@@ -329,6 +366,7 @@ int main(void)
 	struct client dying = client_fork(sends_and_dies);
 	struct client killed = client_fork(writes_for_ever);
 	struct client stopped = client_fork(writes_for_ever);
+	struct client holding = client_fork(holds_its_hazard);
 	uint16_t port;
 
 	v = softverbs_table();
@@ -336,6 +374,7 @@ int main(void)
 	the_peer_dies(&dying, port);
 	the_peer_is_killed_while_it_writes(&killed, port);
 	a_stopped_peer_stops_only_itself(&stopped, port);
+	memory_in_use_is_not_given_up(&holding, port);
 	a_forked_child_is_inert();
 	return ok_done();
 }

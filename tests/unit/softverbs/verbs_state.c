@@ -98,11 +98,11 @@ static void rtr_to_rts(void)
 {
 	struct pair p;
 	struct ibv_wc wc;
-	const struct pair_options o = { .not_ready = true };
+	const struct pair_options o = { .not_ready = true, .rnr_retry = 7 };
 
 	pair_open(&p, &o);
-	end_connect(&p.b, p.lane, p.a.qp->qp_num, 7);
-	end_connect(&p.a, p.lane, p.b.qp->qp_num, 7);
+	end_connect(&p.b, p.lane, p.a.qp->qp_num, &o);
+	end_connect(&p.a, p.lane, p.b.qp->qp_num, &o);
 	ok(p.a.qp->state == IBV_QPS_RTR && send_at(&p.a, 1, 0, 8, 0) == EINVAL,
 	   "nothing is sent in RTR");
 	masks(p.a.qp, IBV_QPS_RTS, RTS_MASK,
@@ -156,8 +156,8 @@ static void receives_before_the_connection_survive(void)
 
 	pair_open(&p, &o);
 	receive(&p.b, 5, 0, 64);
-	end_connect(&p.b, p.lane, p.a.qp->qp_num, 0);
-	end_connect(&p.a, p.lane, p.b.qp->qp_num, 0);
+	end_connect(&p.b, p.lane, p.a.qp->qp_num, &o);
+	end_connect(&p.a, p.lane, p.b.qp->qp_num, &o);
 	end_ready(&p.a);
 	send_at(&p.a, 1, 0, 8, IBV_SEND_SIGNALED);
 	wc = poll_one(p.b.recv_cq);
@@ -169,20 +169,20 @@ static void receives_before_the_connection_survive(void)
 /* The passive side is ready as soon as it accepts. */
 static void a_peer_that_is_not_ready_yet_is_waited_for(void)
 {
-	const struct pair_options o = { .not_ready = true };
+	const struct pair_options o = { .not_ready = true, .rnr_retry = 7 };
 	struct pair p;
 	struct ibv_wc wc;
 
 	pair_open(&p, &o);
 	receive(&p.a, 5, 0, 64);
-	end_connect(&p.b, p.lane, p.a.qp->qp_num, 7);
+	end_connect(&p.b, p.lane, p.a.qp->qp_num, &o);
 	end_ready(&p.b);
 	strcpy(p.b.mem, "early");
 	send_at(&p.b, 1, 0, 8, IBV_SEND_SIGNALED);
 	access_at(&p.b, &p.a, IBV_WR_RDMA_WRITE, 2, 4096, 8,
 		  IBV_SEND_SIGNALED);
 	ok(cq_is_empty(p.b.send_cq), "not done while the peer is in INIT");
-	end_connect(&p.a, p.lane, p.b.qp->qp_num, 7);
+	end_connect(&p.a, p.lane, p.b.qp->qp_num, &o);
 	end_ready(&p.a);
 	wc = poll_one(p.a.recv_cq);
 	ok(wc.wr_id == 5 && !strcmp(p.a.mem, "early"), "it arrives later");
