@@ -25,11 +25,11 @@ static void ring_token(struct wire_link *link)
 		link_token(link, number);
 }
 
-/* Toggle a bit unless the peer is sure to look at it as it is; true: toggled. */
+/* Toggle a bit unless the peer will look at it as it is; true: toggled. */
 static bool mark_bit(uint64_t *mine, uint64_t *shown, const uint64_t *seen,
 		     uint64_t bit)
 {
-	/* a peer whose box has not come has seen nothing; see lane_ring_all() */
+	/* without the peer's box it has seen nothing; see lane_ring_all() */
 	if ((*mine ^ (seen ? rk_load(seen) : 0)) & bit) {
 		rk_fence(); /* F1 or F2 */
 		if ((*mine ^ (seen ? rk_load(seen) : 0)) & bit)

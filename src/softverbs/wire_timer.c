@@ -40,7 +40,7 @@ void wire_timer_set(struct wire *wire, struct wire_timer *timer,
 		if (earlier->at_ns <= timer->at_ns)
 			break;
 	}
-	/* "before the one that follows" is the end of a list that begins there */
+	/* the tail of a list that begins at the next one is right here */
 	rk_list_add_tail(after->next, &timer->node);
 	if (!wire->timer_armed_ns || timer->at_ns < wire->timer_armed_ns)
 		timer_arm(wire, timer->at_ns);

@@ -116,14 +116,11 @@ static int consumer(int port_pipe, bool echo, bool sleepy)
 	return 0;
 }
 
-static void run(const char *name, size_t bytes, unsigned lanes, uint64_t count,
-		unsigned batch, bool echo, bool sleepy)
+/* Start the other process and connect to it. */
+static pid_t producer(struct bench *bench, unsigned lanes, bool echo,
+		      bool sleepy)
 {
-	static struct bench bench;
 	struct sockaddr_storage addr;
-	static uint8_t payload[STAGE_CHUNK_BYTES];
-	uint64_t start_ns, best_ns = UINT64_MAX, sent = 0;
-	double ns;
 	uint16_t port;
 	int fds[2];
 	pid_t child;
@@ -138,22 +135,33 @@ static void run(const char *name, size_t bytes, unsigned lanes, uint64_t count,
 	close(fds[0]);
 	close(fds[1]);
 	pin(0);
-	memset(&bench, 0, sizeof(bench));
+	memset(bench, 0, sizeof(*bench));
 	addr = ends_addr("127.0.0.1", port);
-	if (wire_open(&bench.wire, &handler, &bench) ||
-	    wire_connect(bench.wire, (struct sockaddr *)&addr, &bench.link))
+	if (wire_open(&bench->wire, &handler, bench) ||
+	    wire_connect(bench->wire, (struct sockaddr *)&addr, &bench->link))
 		abort();
 	for (unsigned i = 0; i < lanes; i++) {
 		unsigned number;
 
-		if (lane_reserve(bench.link, &number) ||
-		    lane_open(&bench.lane[number], bench.link, number, 1))
+		if (lane_reserve(bench->link, &number) ||
+		    lane_open(&bench->lane[number], bench->link, number, 1))
 			abort();
 	}
-	if (wire_send(bench.link, &lanes, sizeof(lanes)))
+	if (wire_send(bench->link, &lanes, sizeof(lanes)))
 		abort();
-	while (!bench.opened)
-		wire_pump(bench.wire, true);
+	while (!bench->opened)
+		wire_pump(bench->wire, true);
+	return child;
+}
+
+static void run(const char *name, size_t bytes, unsigned lanes, uint64_t count,
+		unsigned batch, bool echo, bool sleepy)
+{
+	static struct bench bench;
+	static uint8_t payload[STAGE_CHUNK_BYTES];
+	uint64_t start_ns, best_ns = UINT64_MAX, sent = 0;
+	double ns;
+	pid_t child = producer(&bench, lanes, echo, sleepy);
 
 	start_ns = rk_now_ns();
 	for (unsigned at = 0; sent < count; at = (at + 1) % lanes) {

@@ -193,7 +193,8 @@ static inline bool ends_go_on(struct ends *ends)
 	if (ends->last_lane != &ends->b || ends_pop(&ends->b, in, 8) != 6)
 		return false;
 	lane_answer(&ends->b);
-	return !lane_refresh(&ends->a) && ends->a.peer_acked == ends->a.sequence;
+	return !lane_refresh(&ends->a) &&
+	       ends->a.peer_acked == ends->a.sequence;
 }
 
 #endif
