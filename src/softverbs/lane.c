@@ -123,6 +123,8 @@ void lane_close(struct wire_lane *lane)
 		return;
 	(void)!lane_revoke(lane);
 	stage_orphan(lane);
+	if (link->hot == lane)
+		link->hot = NULL;
 	link->block[lane->number / 64]->lane[lane->number % 64] = NULL;
 	link->lane_count--;
 	lane->link = NULL;

@@ -109,6 +109,8 @@ static unsigned visit_lanes(struct wire_link *link, unsigned leaf,
 
 		if (!lane)
 			continue;
+		link->hot = lane;
+		link->hot_tail = lane->peer_tail;
 		wire->handler->lane(wire->user, lane);
 		news++;
 	}
@@ -145,12 +147,37 @@ static unsigned visit_leaf(struct wire_link *link, unsigned leaf)
 	return visit_lanes(link, leaf, dirty);
 }
 
+/*
+ * The lane that had news last is looked at directly: one line to fetch instead
+ * of two, and no fence.  Its bit is taken later, by a visit that finds nothing
+ * new there.  Never twice in a row, so that it does not starve the others.
+ */
+static bool visit_hot(struct wire_link *link)
+{
+	struct wire_lane *lane = link->hot;
+	uint64_t tail;
+
+	if (!lane || link->hot_was) {
+		link->hot_was = false;
+		return false;
+	}
+	tail = rk_load(&link->peer->lane[lane->number].tail);
+	if (tail == lane->peer_tail || tail == link->hot_tail)
+		return false;
+	link->hot_tail = tail;
+	link->hot_was = true;
+	link->wire->handler->lane(link->wire->user, lane);
+	return true;
+}
+
 unsigned lane_visit(struct wire_link *link)
 {
 	unsigned news = 0;
 
 	if (rk_unlikely(!link->peer))
 		return 0;
+	if (visit_hot(link))
+		return 1;
 	for (unsigned sum = 0; sum < BOX_SUMS; sum++) {
 		uint64_t word = rk_load_acquire(&link->peer->mark.sum[sum]);
 		uint64_t dirty = word ^ link->seen.sum[sum];

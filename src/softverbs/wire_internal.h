@@ -125,6 +125,9 @@ struct wire_link {
 	bool awake;		  /* in wire->awake */
 	struct dirty_words seen; /* the private truth of the box's words */
 	struct dirty_words mark;
+	struct wire_lane *hot; /* the lane that had news last */
+	uint64_t hot_tail;     /* its tail when it was last looked at */
+	bool hot_was;	       /* the last visit was for it alone */
 
 	enum link_state state;
 	bool ours;

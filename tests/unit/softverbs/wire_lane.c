@@ -310,6 +310,45 @@ static void words_carry_refusals_and_credits(void)
 	ends_close(&ends);
 }
 
+static void a_busy_lane_does_not_starve_another(void)
+{
+	struct wire_lane a, b;
+	unsigned number, pumps = 0;
+	struct ends ends;
+	uint8_t in[8];
+
+	ends_open(&ends);
+	ends_open_lane(&ends);
+	if (lane_reserve(ends.active, &number) ||
+	    lane_open(&a, ends.active, number, 7) ||
+	    lane_open(&b, ends.passive, number, 7))
+		ok_or_die(false, "a second lane");
+	ends_settle(&ends);
+	for (unsigned i = 0; i < 20; i++)
+		(void)ends_go_on(&ends);
+	(void)!ends_push(&a, "x", 1);
+	lane_flush(&a);
+	do {
+		pumps++;
+		(void)!ends_push(&ends.a, "y", 1);
+		lane_flush(&ends.a);
+		wire_pump(ends.wire, false);
+		(void)!ends_pop(&ends.b, in, sizeof(in));
+		lane_answer(&ends.b);
+	} while (ends.last_lane != &b && pumps < 20);
+	ok(ends.last_lane == &b && pumps <= 2,
+	   "a record on another lane is seen within %u pumps", pumps);
+	lane_close(&ends.b);
+	ends.last_lane = NULL;
+	(void)!ends_push(&ends.a, "z", 1);
+	lane_flush(&ends.a);
+	ends_settle(&ends);
+	ok(ends.last_lane != &ends.b, "a closed lane is not visited");
+	lane_close(&a);
+	lane_close(&b);
+	ends_close(&ends);
+}
+
 int main(void)
 {
 	records_arrive_whole_and_in_order();
@@ -321,6 +360,7 @@ int main(void)
 	a_lane_number_is_used_again_with_fresh_words();
 	numbers_from_the_peer_are_checked();
 	words_carry_refusals_and_credits();
+	a_busy_lane_does_not_starve_another();
 	ok(rk_alloc_live() == 0, "nothing is left allocated");
 	return ok_done();
 }
