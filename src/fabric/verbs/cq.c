@@ -62,7 +62,7 @@ static struct fabric_cq *find_room(struct fabric_context *context,
 	for (unsigned i = 0; i < context->cq_count; i++) {
 		struct fabric_cq *cq = &context->cqs[i];
 
-		if (cq->entries - cq->promised >= entries)
+		if (!cq->broken && cq->entries - cq->promised >= entries)
 			return cq;
 	}
 	return NULL;
@@ -104,12 +104,15 @@ static unsigned hand_out(struct fabric_context *context, unsigned limit)
 	return count;
 }
 
+/* Nothing comes from it any more, and nothing will name who used it. */
 static void queue_is_broken(struct fabric_context *context,
 			    struct fabric_cq *cq)
 {
 	struct rk_list *pos, *tmp;
 
-	rk_log(RK_LOG_ERROR, "a completion queue of %u entries failed",
+	cq->broken = true;
+	rk_log(RK_LOG_ERROR,
+	       "a completion queue of %u entries failed; its connections end",
 	       cq->entries);
 	rk_list_for_each_safe (pos, tmp, &context->conns) {
 		struct fabric_conn *conn =
@@ -119,7 +122,6 @@ static void queue_is_broken(struct fabric_context *context,
 			fabric_conn_end(conn, RK_CLOSE_ERROR, IBV_WC_FATAL_ERR,
 					true);
 	}
-	cq->drains++;
 }
 
 /* Fill context->wcs, which is empty. */
@@ -147,6 +149,10 @@ unsigned fabric_cq_process(struct fabric_context *context, unsigned limit)
 
 		if (!cq->promised)
 			continue;
+		if (rk_unlikely(cq->broken)) {
+			cq->drains++;
+			continue;
+		}
 		do {
 			if (count >= limit)
 				return count;
@@ -167,7 +173,7 @@ int fabric_cq_arm(struct fabric_context *context)
 		struct fabric_cq *cq = &context->cqs[i];
 		int ret;
 
-		if (!cq->promised)
+		if (!cq->promised || cq->broken)
 			continue;
 		context->cqs_armed++;
 		ret = -ibv_req_notify_cq(cq->cq, 0);

@@ -62,7 +62,7 @@ void fabric_conn_check_drained(struct fabric_conn *conn)
 	struct fabric_context *context = conn_context(conn);
 
 	if (conn->state != CONN_ENDING || !conn->reason_known ||
-	    (conn->must_drain && conn->receives_posted))
+	    (conn->must_drain && conn->receives_posted && !conn->cq->broken))
 		return;
 	rk_list_remove(&conn->node);
 	rk_list_add_tail(&context->closing, &conn->node);

@@ -60,6 +60,7 @@ struct fabric_cq {
 	unsigned entries, promised;
 	unsigned drains; /* polls that found less than they asked for */
 	unsigned events_unacked;
+	bool broken; /* polling fails: it is let alone */
 };
 
 struct fabric_context {
