@@ -386,6 +386,8 @@ static struct rk_stream_params choose_params(struct world *w)
 	};
 }
 
+static unsigned checked_whole; /* directions of which all had to arrive */
+
 static void check_direction(struct world *w, const struct app *from,
 			    const struct app *to)
 {
@@ -398,6 +400,7 @@ static void check_direction(struct world *w, const struct app *from,
 		wrong(w, "closed in order, but the reader got an error");
 	else if (to->read != from->total)
 		wrong(w, "closed in order, but not all has arrived");
+	checked_whole++;
 }
 
 static const char *one_run(uint64_t seed, FILE *trace)
@@ -489,5 +492,9 @@ int main(int argc, char **argv)
 	}
 	ok(!bad, "seeds %llu to %llu: what arrives is what was sent, in order",
 	   (unsigned long long)first, (unsigned long long)last);
+	if (last > first)
+		ok(checked_whole > (last - first) / 4,
+		   "%u times all of a direction had to arrive, and did",
+		   checked_whole);
 	return ok_done();
 }

@@ -115,8 +115,9 @@ static void on_event(struct rk_stream *s, void *user, unsigned events)
 		while ((n = rk_stream_read(s, bytes, sizeof(bytes))) > 0) {
 			if (side->ping && ++side->rounds == ROUNDS)
 				break;
-			rk_stream_write(s, bytes, (size_t)n, 0);
+			rk_stream_write(s, bytes, (size_t)n, RK_STREAM_MORE);
 		}
+		rk_stream_flush(s);
 		side->ended |= n == 0 || (n < 0 && n != -EAGAIN);
 		side->error = side->ended ? (int)n : 0;
 		return;
