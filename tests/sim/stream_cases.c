@@ -14,6 +14,7 @@
 #include "fabric/sim.h"
 #include "ok.h"
 #include "rdmakit/stream.h"
+#include "stream/internal.h"
 
 enum { CLIENT, SERVER };
 
@@ -302,6 +303,25 @@ static void dead_peer_is_noticed(void)
 	}
 }
 
+/* Its host is off: no answer, and nobody says so.  There is no traffic, so only
+ * what an idle stream sends by itself can find out, at either side. */
+static void silent_peer_is_noticed(void)
+{
+	struct world w;
+
+	world_open(&w, 12);
+	if (world_connect(&w, 65536, 65536))
+		return;
+	sim_run(w.net, 10 * RK_NS_PER_S);
+	sim_silence(w.side[CLIENT].stream->conn);
+	sim_run(w.net, 5 * RK_NS_PER_S);
+	for (unsigned i = 0; i < 2; i++)
+		ok(w.side[i].ended && w.side[i].error < 0,
+		   "an idle %s notices within 5 s, error %d",
+		   i ? "server" : "client", w.side[i].error);
+	ok(world_is_clean(&w), "nothing is left");
+}
+
 /* Where a stream may be closed: event, and for which side. */
 static void close_in_every_callback(void)
 {
@@ -447,6 +467,7 @@ int main(void)
 	slow_reader_gets_last_words();
 	idle_connection_lives();
 	dead_peer_is_noticed();
+	silent_peer_is_noticed();
 	close_in_every_callback();
 	context_takes_its_streams_along();
 	nobody_listens();
