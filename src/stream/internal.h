@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * What the files of the stream share.  A stream is three parts that know
- * little of each other - receiving (rx.c), sending (tx.c, write.c, credit.c) and
+ * little of each other - receiving (rx.c), sending (tx.c, write.c, credit.c),
  * control messages (control.c) - and stream.c, which gives them the fabric's
  * events and owns the stream's life.
  *
@@ -42,7 +42,7 @@ enum {
 	STREAM_ACCEPT_MS = 5000,    /* until an accepted one is established */
 	STREAM_KEEPALIVE_MS = 3000,
 	STREAM_PROBE_MS = 100,	    /* until an immediate goes without credit */
-	STREAM_PROBE_LAST_MS = 1000, /* the same, when the reserve is gone too */
+	STREAM_PROBE_LAST_MS = 1000, /* the same, without reserve */
 };
 
 enum stream_role { STREAM_CLIENT, STREAM_SERVER };
@@ -220,8 +220,8 @@ void stream_stats_add(struct rk_stream_stats *to,
 void stream_listener_free(struct rk_stream_listener *listener);
 
 /* stream.c; those that return bool say whether the stream is still there */
-int stream_new(struct rk_context *context, const struct rk_stream_params *params,
-	       enum stream_role role, struct rk_stream **out);
+int stream_new(struct rk_context *context,
+	       const struct rk_stream_params *params, enum stream_role role, struct rk_stream **out);
 void stream_free(struct rk_stream *s);
 void stream_conn_params(const struct rk_stream *s, struct rk_conn_params *out);
 void stream_state_set(struct rk_stream *s, enum stream_state next);

@@ -40,8 +40,8 @@ int stream_params_check(const struct rk_stream_params *p)
 	return 0;
 }
 
-int stream_new(struct rk_context *context, const struct rk_stream_params *params,
-	       enum stream_role role, struct rk_stream **out)
+int stream_new(struct rk_context *context,
+	       const struct rk_stream_params *params, enum stream_role role, struct rk_stream **out)
 {
 	static const struct rk_stream_params none;
 	struct stream_slot *slot = stream_slot_get(context);
@@ -130,7 +130,7 @@ RK_API int rk_stream_connect(struct rk_context *context,
 	return 0;
 }
 
-/* --- what the user is told ------------------------------------------------- */
+/* --- what the user is told --------- */
 
 RK_API unsigned rk_stream_ready(const struct rk_stream *s)
 {
@@ -169,7 +169,7 @@ static bool tell_writable(struct rk_stream *s)
 {
 	bool was_blocked = s->tx.blocked;
 
-	/* our own work may have taken the last of the room, unseen by the user */
+	/* our own work may have taken the last of the room, unseen */
 	s->tx.blocked = !tx_writable(s);
 	if (!was_blocked || s->tx.blocked)
 		return true;
@@ -226,7 +226,7 @@ void stream_broken(struct rk_stream *s, int error)
 	stream_timer_update(s);
 }
 
-/* --- the fabric's events ---------------------------------------------------- */
+/* --- the fabric's events --------- */
 
 /* Give the user a stream that a listener accepted. */
 static bool hand_over(struct rk_stream *s)
@@ -374,7 +374,7 @@ const struct rk_conn_handler stream_conn_handler = {
 	.closed = on_closed,
 };
 
-/* --- small calls -------------------------------------------------------------- */
+/* --- small calls --------- */
 
 RK_API void rk_stream_set_callback(struct rk_stream *s,
 				   rk_stream_callback *callback, void *user)

@@ -81,8 +81,8 @@ void tx_commit(struct rk_stream *s, const struct tx_work *w)
  * Post the next bytes of the window, which are already counted as filled, and
  * announce all that is posted if `tell` and there is credit.
  */
-int tx_post(struct rk_stream *s, const struct rk_piece *pieces,
-		unsigned count, uint32_t bytes, bool tell, unsigned flags)
+int tx_post(struct rk_stream *s, const struct rk_piece *pieces, unsigned count,
+	    uint32_t bytes, bool tell, unsigned flags)
 {
 	struct stream_tx *tx = &s->tx;
 	uint32_t end = tx->posted + bytes;

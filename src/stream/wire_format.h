@@ -72,7 +72,7 @@ enum wire_opcode {
 	WIRE_GET_SERVER_FEATURE = 0,  /* client asks; the answer has it too */
 	WIRE_SET_CLIENT_FEATURE = 1,  /* client tells, no answer */
 	WIRE_KEEPALIVE = 2,	      /* no answer */
-	WIRE_REGISTER_XFER_MEMORY = 3 /* "write into this window from its start" */
+	WIRE_REGISTER_XFER_MEMORY = 3 /* "write into this window" */
 };
 
 /*

@@ -38,7 +38,7 @@ static void cursor_advance(struct cursor *c, size_t bytes)
 	}
 }
 
-/* --- inline: from the user's memory ------------------------------------- */
+/* --- inline: from the user's memory --------- */
 
 enum {
 	BOUNCE_BYTES = 4096,
@@ -128,7 +128,7 @@ static int post_inline(struct rk_stream *s, struct cursor *c, uint32_t chunk,
 	return 0;
 }
 
-/* --- through the source -------------------------------------------------- */
+/* --- through the source --------- */
 
 /* The largest there is memory for; all of it is useful. */
 static bool source_exists(struct rk_stream *s)
@@ -178,7 +178,7 @@ static uint32_t stage(struct rk_stream *s, struct cursor *c, uint32_t most)
 	return taken;
 }
 
-/* --- the calls ------------------------------------------------------------ */
+/* --- the calls --------- */
 
 /* How much of a write the next chunk takes; 0: the window is full. */
 static uint32_t chunk_bytes(const struct stream_tx *tx, size_t left)

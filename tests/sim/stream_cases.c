@@ -174,7 +174,7 @@ static bool world_is_clean(struct world *w)
 	return clean && rk_alloc_live() == w->live;
 }
 
-/* --- the bytes ------------------------------------------------------------------ */
+/* --- the bytes --------- */
 
 static bool both_ways(size_t bytes, uint32_t client_window,
 		      uint32_t server_window, size_t step, unsigned inline_bytes)
@@ -267,7 +267,7 @@ static void idle_connection_lives(void)
 	ok(world_is_clean(&w), "nothing is left");
 }
 
-/* --- ends ------------------------------------------------------------------------- */
+/* --- ends --------- */
 
 static void dead_peer_is_noticed(void)
 {
@@ -405,7 +405,7 @@ static void nobody_listens(void)
 	ok(world_is_clean(&w), "nothing is left");
 }
 
-/* --- refused memory --------------------------------------------------------------- */
+/* --- refused memory --------- */
 
 /* One run in which the n-th allocation fails; false when there was none. */
 static bool run_without(long n, long registered, bool *good)

@@ -311,7 +311,7 @@ static void on_accepted(struct rk_stream *s, void *user)
 		app_run(a);
 }
 
-/* --- one run ----------------------------------------------------------------- */
+/* --- one run --------- */
 
 /* The owner of the second is busy elsewhere, for 0 to 300 ms. */
 static void on_trouble(struct rk_timer *timer)

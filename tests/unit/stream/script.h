@@ -276,7 +276,7 @@ static const struct rk_fabric_ops script_ops = {
 	.peer_rnr_retry = script_peer_rnr,
 };
 
-/* --- what a test says --------------------------------------------------------- */
+/* --- what a test says --------- */
 
 static void script_told(struct rk_stream *s, void *user, unsigned events)
 {
