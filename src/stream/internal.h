@@ -221,7 +221,8 @@ void stream_listener_free(struct rk_stream_listener *listener);
 
 /* stream.c; those that return bool say whether the stream is still there */
 int stream_new(struct rk_context *context,
-	       const struct rk_stream_params *params, enum stream_role role, struct rk_stream **out);
+	       const struct rk_stream_params *params, enum stream_role role,
+	       struct rk_stream **out);
 void stream_free(struct rk_stream *s);
 void stream_conn_params(const struct rk_stream *s, struct rk_conn_params *out);
 void stream_state_set(struct rk_stream *s, enum stream_state next);

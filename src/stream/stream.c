@@ -41,7 +41,8 @@ int stream_params_check(const struct rk_stream_params *p)
 }
 
 int stream_new(struct rk_context *context,
-	       const struct rk_stream_params *params, enum stream_role role, struct rk_stream **out)
+	       const struct rk_stream_params *params, enum stream_role role,
+	       struct rk_stream **out)
 {
 	static const struct rk_stream_params none;
 	struct stream_slot *slot = stream_slot_get(context);
