@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * A verbs table over the software device whose n-th call fails.  Calls that
- * only give back (disconnect, destroy, dealloc, ack) are not counted: there is
- * nothing a program could do about it; dereg_mr has a switch.
+ * only give back (destroy, dealloc, ack) are not counted: there is nothing a
+ * program could do about it; dereg_mr has a switch.
  */
 #ifndef RK_TESTS_FABRIC_FAULTY_H
 #define RK_TESTS_FABRIC_FAULTY_H
@@ -68,6 +68,7 @@ FAULTY(int, cm_accept, -1, (struct rdma_cm_id * i, struct rdma_conn_param *p),
        (i, p))
 FAULTY(int, cm_reject, -1, (struct rdma_cm_id * i, const void *d, uint8_t n),
        (i, d, n))
+FAULTY(int, cm_disconnect, -1, (struct rdma_cm_id * i), (i))
 FAULTY(int, cm_set_option, -1,
        (struct rdma_cm_id * i, int l, int o, void *v, size_t n),
        (i, l, o, v, n))
@@ -102,6 +103,7 @@ static const struct rk_verbs_table *faulty_table(void)
 	table.cm_listen = faulty_cm_listen;
 	table.cm_accept = faulty_cm_accept;
 	table.cm_reject = faulty_cm_reject;
+	table.cm_disconnect = faulty_cm_disconnect;
 	table.cm_set_option = faulty_cm_set_option;
 	table.mem_alloc = faulty_mem_alloc;
 	return &table;
