@@ -277,6 +277,7 @@ static int post(struct fabric_conn *conn, struct ibv_send_wr *wr,
 	signalled = (flags & RK_SIGNALLED) ||
 		    conn->unsignalled + 1 >= conn->signal_every;
 	wr->wr_id = work_id(conn, WORK_SEND);
+	wr->next = NULL;
 	wr->sg_list = sges;
 	wr->num_sge = (int)count;
 	wr->send_flags = (signalled ? IBV_SEND_SIGNALED : 0) |
@@ -289,11 +290,14 @@ static int post(struct fabric_conn *conn, struct ibv_send_wr *wr,
 	return 0;
 }
 
+/* Only what these operations use of a work request is set: clearing all of it
+ * would take longer than posting it. */
 int fabric_queue_send(struct rk_conn *base, const struct rk_piece *pieces,
 		      unsigned count, unsigned flags, uint64_t token)
 {
-	struct ibv_send_wr wr = { .opcode = IBV_WR_SEND };
+	struct ibv_send_wr wr;
 
+	wr.opcode = IBV_WR_SEND;
 	return post(fabric_conn_of(base), &wr, pieces, count, flags, token);
 }
 
@@ -301,13 +305,13 @@ int fabric_queue_write(struct rk_conn *base, const struct rk_piece *pieces,
 		       unsigned count, uint64_t remote_addr, uint32_t rkey,
 		       uint32_t immediate, unsigned flags, uint64_t token)
 {
-	struct ibv_send_wr wr = {
-		.opcode = flags & RK_WITH_IMM ? IBV_WR_RDMA_WRITE_WITH_IMM
-					      : IBV_WR_RDMA_WRITE,
-		.imm_data = htonl(immediate),
-		.wr.rdma = { .remote_addr = remote_addr, .rkey = rkey },
-	};
+	struct ibv_send_wr wr;
 
+	wr.opcode = flags & RK_WITH_IMM ? IBV_WR_RDMA_WRITE_WITH_IMM
+					: IBV_WR_RDMA_WRITE;
+	wr.imm_data = htonl(immediate);
+	wr.wr.rdma.remote_addr = remote_addr;
+	wr.wr.rdma.rkey = rkey;
 	return post(fabric_conn_of(base), &wr, pieces, count, flags, token);
 }
 
