@@ -104,7 +104,7 @@ def output_limit(tap, server):
     server.control("CONFIG", "SET", "client-output-buffer-limit",
                    "normal 20mb 0 0")
     server.control("SET", "heavy", os.urandom(8 << 20))
-    c.send(encode("GET", "heavy") * 16)
+    c.send(encode("GETRANGE", "heavy", "0", "-1") * 16)
     # It does not read a byte: the server has to end it.
     gone = eventually(lambda: server.info()["rdma_connections"] == "0")
     tap.ok(gone, "client-output-buffer-limit ends who does not read")
