@@ -24,12 +24,18 @@
 #include "base/clock.h"
 #include "link.h"
 
+/* Whether spinning pays: see spin(). */
+enum { LUCK_MAX = 8, LUCK_LOST = 2, LUCK_RETRY = 64 };
+
 static struct {
 	int poll_fd, kick_fd, timer_fd;
 	void *main;
 	struct rk_list ready;
 	uint64_t pass;
 	uint64_t last_work_ns;
+	bool spinning;
+	int luck;	      /* 0 to LUCK_MAX */
+	unsigned not_spun;    /* since luck ran out */
 	uint64_t timer_at_ns; /* what timer_fd is set to */
 	int kicked;	      /* kick_fd is readable; any thread */
 	struct rk_link *handed;
@@ -161,15 +167,46 @@ static unsigned serve_ready(uint64_t pass)
 	return served;
 }
 
-static void settle(uint64_t now_ns, uint64_t expires_ns)
+/*
+ * Stay awake a little longer?  Spinning saves a wake-up when the next request
+ * comes soon.  It costs processor time otherwise, and where processors are
+ * short it keeps from running the very client that is waited for.  So what
+ * came of it is counted: a spin that ends with work adds to our luck, one that
+ * ends without takes twice as much, and without luck one in LUCK_RETRY is
+ * tried.
+ */
+static bool spin(uint64_t now_ns)
 {
 	const uint64_t spin_ns = rk_core.settings.spin_us * RK_NS_PER_US;
 
-	if (!rk_list_empty(&loop.ready)) {
-		stay_awake();
-		return;
+	if (now_ns - loop.last_work_ns >= spin_ns) {
+		if (loop.spinning)
+			loop.luck = rk_max(loop.luck - LUCK_LOST, 0);
+		loop.spinning = false;
+		return false;
 	}
-	if (spin_ns && now_ns - loop.last_work_ns < spin_ns) {
+	if (loop.spinning)
+		return true;
+	if (!loop.luck && ++loop.not_spun < LUCK_RETRY)
+		return false;
+	loop.not_spun = 0;
+	loop.spinning = true;
+	return true;
+}
+
+/* Events without a link to call are the device's own: they prove nothing. */
+static void found_work(uint64_t now_ns, unsigned served)
+{
+	loop.last_work_ns = now_ns;
+	if (!loop.spinning || !served)
+		return;
+	loop.luck = rk_min(loop.luck + 1, (int)LUCK_MAX);
+	loop.spinning = false;
+}
+
+static void settle(uint64_t now_ns, uint64_t expires_ns)
+{
+	if (!rk_list_empty(&loop.ready) || spin(now_ns)) {
 		stay_awake();
 		return;
 	}
@@ -186,19 +223,19 @@ static void on_readable(void *server_loop, int fd, void *data, int mask)
 {
 	uint64_t now_ns = rk_now_ns(), expires_ns;
 	uint64_t pass = ++loop.pass;
-	unsigned work;
+	unsigned events, served;
 
 	if (!rk_core.device)
 		return; /* the server is going down */
 	loop.main = server_loop;
 	rk_loop_counts.passes++;
 	drain_timer(now_ns);
-	work = rk_context_process(rk_core.device, 0);
+	events = rk_context_process(rk_core.device, 0);
 	rk_loop_take_over();
 	expires_ns = rk_links_expire(now_ns);
-	work += serve_ready(pass);
-	if (work)
-		loop.last_work_ns = now_ns;
+	served = serve_ready(pass);
+	if (events || served)
+		found_work(now_ns, served);
 	settle(now_ns, expires_ns);
 }
 
@@ -262,6 +299,7 @@ int rk_loop_start(void)
 
 	rk_list_init(&loop.ready);
 	loop.timer_at_ns = RK_NEVER;
+	loop.luck = LUCK_MAX;
 	loop.poll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (loop.poll_fd < 0)
 		return -errno;
