@@ -187,6 +187,43 @@ static void destroy_waits_for_the_ack(void)
 	pair_close(&p);
 }
 
+static void *destroy_qp(void *qp)
+{
+	v->destroy_qp(qp);
+	__atomic_store_n(&destroyed, true, __ATOMIC_SEQ_CST);
+	return NULL;
+}
+
+static void a_queue_pair_waits_for_the_ack_too(void)
+{
+	struct ibv_async_event event;
+	struct end beyond;
+	struct pair p;
+	pthread_t thread;
+
+	pair_open(&p, &(struct pair_options){ .rnr_retry = 7 });
+	beyond = p.b;
+	beyond.mem += beyond.mem_bytes;
+	access_at(&p.a, &beyond, IBV_WR_RDMA_WRITE, 1, 0, 8, 0);
+	device_pump(true);
+	ok(!v->get_async_event(p.b.context, &event) &&
+		   event.element.qp == p.b.qp, "an asynchronous event is taken");
+	destroyed = false;
+	pthread_create(&thread, NULL, destroy_qp, p.b.qp);
+	usleep(20000);
+	ok(!__atomic_load_n(&destroyed, __ATOMIC_SEQ_CST),
+	   "its queue pair is not destroyed before it is acknowledged");
+	v->ack_async_event(&event);
+	pthread_join(thread, NULL);
+	ok(destroyed, "but after");
+	p.b.qp = NULL;
+	fcntl(p.a.context->async_fd, F_SETFL, O_NONBLOCK);
+	ok(v->get_async_event(p.a.context, &event) && errno == EAGAIN,
+	   "no event, non-blocking: EAGAIN");
+	fcntl(p.a.context->async_fd, F_SETFL, 0);
+	pair_close(&p);
+}
+
 static void an_event_nobody_took_goes_with_its_queue(void)
 {
 	struct pair p;
@@ -407,6 +444,7 @@ int main(void)
 	solicited_only();
 	two_queues_on_one_channel();
 	destroy_waits_for_the_ack();
+	a_queue_pair_waits_for_the_ack_too();
 	an_event_nobody_took_goes_with_its_queue();
 	a_sleeping_sender_learns_of_its_ack();
 	a_blocked_thread_is_woken();

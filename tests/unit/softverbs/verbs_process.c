@@ -14,7 +14,8 @@
 
 static const struct rk_verbs_table *v;
 static const struct pair_options options = { .rnr_retry = 7, .recv_wr = 64,
-					     .send_wr = 64 };
+					     .send_wr = 64,
+					     .mem_bytes = 2 << 20 };
 
 struct client {
 	pid_t pid;
@@ -102,6 +103,42 @@ static void writes_for_ever(struct end *end, const struct hello *peer,
 			  65536, IBV_SEND_SIGNALED);
 		ibv_poll_cq(end->send_cq, 1, &wc);
 	}
+}
+
+enum { ORDERED_ROUNDS = 100, ORDERED_BYTES = 1 << 20 };
+
+/* A send and a long write behind it in one list, each round when told. */
+static void sends_then_writes(struct end *end, const struct hello *peer,
+			      int count_fd)
+{
+	struct ibv_sge sge[2];
+	struct ibv_send_wr wr[2], *bad;
+	struct ibv_wc wc;
+
+	for (int round = 1; round <= ORDERED_ROUNDS; round++) {
+		memset(end->mem, round, ORDERED_BYTES);
+		sge[0] = piece(end, 0, 8);
+		sge[1] = piece(end, 0, ORDERED_BYTES);
+		wr[0] = (struct ibv_send_wr){ .sg_list = &sge[0], .num_sge = 1,
+					      .opcode = IBV_WR_SEND,
+					      .next = &wr[1] };
+		wr[1] = (struct ibv_send_wr){
+			.sg_list = &sge[1], .num_sge = 1,
+			.opcode = IBV_WR_RDMA_WRITE,
+			.send_flags = IBV_SEND_SIGNALED,
+			.wr.rdma = { peer->addr, peer->rkey },
+		};
+		if (ibv_post_send(end->qp, wr, &bad) ||
+		    poll_one(end->send_cq).status != IBV_WC_SUCCESS)
+			_exit(7);
+		receive(end, 1, 0, 8);
+		wc = poll_one(end->recv_cq); /* the other side goes on */
+		if (wc.status != IBV_WC_SUCCESS)
+			_exit(6);
+	}
+	tell(count_fd, ORDERED_ROUNDS);
+	for (;;)
+		pause();
 }
 
 /* As if it had been stopped in the middle of a copy. */
@@ -241,6 +278,43 @@ static void a_stopped_peer_stops_only_itself(const struct client *client,
 	forget_peer(&end);
 }
 
+/* Who sees the first byte of a write finds the send that came before it. */
+static void bytes_do_not_overtake_records(const struct client *client,
+					  uint16_t port)
+{
+	struct hello peer;
+	struct ibv_wc wc;
+	struct end end;
+	unsigned late = 0;
+	int round;
+
+	meet(client, port, &end, &peer);
+	for (round = 1; round <= ORDERED_ROUNDS; round++) {
+		uint64_t deadline = rk_now_ns() + RK_NS_PER_S;
+
+		receive(&end, 1, ORDERED_BYTES, 8);
+		while (rk_load_acquire(end.mem) != (char)round &&
+		       rk_now_ns() < deadline)
+			rk_pause();
+		late += ibv_poll_cq(end.recv_cq, 1, &wc) != 1;
+		if (late)
+			break;
+		while (rk_load_acquire(end.mem + ORDERED_BYTES - 1) !=
+			       (char)round &&
+		       rk_now_ns() < deadline)
+			rk_pause();
+		send_at(&end, 1, 0, 8, IBV_SEND_SIGNALED);
+		if (poll_one(end.send_cq).status != IBV_WC_SUCCESS)
+			break;
+	}
+	ok(!late && round > ORDERED_ROUNDS && told(client) == ORDERED_ROUNDS,
+	   "a write's bytes do not overtake the send before it (%d)", round);
+	kill(client->pid, SIGKILL);
+	waitpid(client->pid, NULL, 0);
+	until(end.gone);
+	forget_peer(&end);
+}
+
 static void memory_in_use_is_not_given_up(const struct client *client,
 					  uint16_t port)
 {
@@ -367,6 +441,7 @@ int main(void)
 	struct client killed = client_fork(writes_for_ever);
 	struct client stopped = client_fork(writes_for_ever);
 	struct client holding = client_fork(holds_its_hazard);
+	struct client ordered = client_fork(sends_then_writes);
 	uint16_t port;
 
 	v = softverbs_table();
@@ -374,6 +449,7 @@ int main(void)
 	the_peer_dies(&dying, port);
 	the_peer_is_killed_while_it_writes(&killed, port);
 	a_stopped_peer_stops_only_itself(&stopped, port);
+	bytes_do_not_overtake_records(&ordered, port);
 	memory_in_use_is_not_given_up(&holding, port);
 	a_forked_child_is_inert();
 	return ok_done();

@@ -142,6 +142,37 @@ static void an_overrun_is_fatal(void)
 	pair_close(&p);
 }
 
+static void a_queue_pair_takes_its_completions_along(void)
+{
+	struct ibv_qp_init_attr init = { .qp_type = IBV_QPT_RC };
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
+	struct ibv_recv_wr recv = { .wr_id = 70 }, *bad;
+	struct ibv_qp *qp;
+	struct ibv_wc wc;
+	struct pair p;
+
+	pair_open(&p, &(struct pair_options){ 0 });
+	init.send_cq = init.recv_cq = p.a.recv_cq;
+	qp = v->create_qp(p.a.pd, &init);
+	v->modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX |
+					IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+	receive(&p.a, 1, 0, 8);
+	receive(&p.a, 2, 0, 8);
+	ibv_post_recv(qp, &recv, &bad);
+	device_pump(true);
+	send_at(&p.b, 1, 0, 8, 0);
+	device_pump(true);
+	modify_state(qp, IBV_QPS_ERR);
+	send_at(&p.b, 1, 0, 8, 0);
+	device_pump(true);
+	v->destroy_qp(qp);
+	ok(ibv_poll_cq(p.a.recv_cq, 1, &wc) == 1 && wc.wr_id == 1 &&
+		   ibv_poll_cq(p.a.recv_cq, 1, &wc) == 1 && wc.wr_id == 2 &&
+		   ibv_poll_cq(p.a.recv_cq, 1, &wc) == 0,
+	   "a destroyed queue pair leaves those of others, in order");
+	pair_close(&p);
+}
+
 static void nothing_in_use_is_destroyed(void)
 {
 	struct pair p;
@@ -286,6 +317,7 @@ int main(void)
 	receives_are_limited();
 	what_is_given_is_written_back();
 	an_overrun_is_fatal();
+	a_queue_pair_takes_its_completions_along();
 	nothing_in_use_is_destroyed();
 	regions();
 	inline_copies_are_limited();

@@ -189,6 +189,16 @@ static void a_peer_that_is_not_ready_yet_is_waited_for(void)
 	ok(poll_one(p.b.send_cq).wr_id == 1 && poll_one(p.b.send_cq).wr_id == 2,
 	   "and both complete");
 	pair_close(&p);
+
+	/* a write alone: nothing moves at the peer but that it admits */
+	pair_open(&p, &o);
+	end_connect(&p.b, p.lane, p.a.qp->qp_num, &o);
+	end_ready(&p.b);
+	access_at(&p.b, &p.a, IBV_WR_RDMA_WRITE, 2, 0, 8, IBV_SEND_SIGNALED);
+	ok(cq_is_empty(p.b.send_cq), "a write alone waits too");
+	end_connect(&p.a, p.lane, p.b.qp->qp_num, &o);
+	ok(poll_one(p.b.send_cq).wr_id == 2, "and goes when it may");
+	pair_close(&p);
 }
 
 static void a_lane_is_used_again(void)
