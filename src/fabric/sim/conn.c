@@ -233,6 +233,16 @@ static bool is_message(enum event_kind kind)
 	       kind == EVENT_CANCEL;
 }
 
+/* A connection that never was is not lost, but out of reach. */
+static void lost(struct pair *pair, enum side side, enum conn_state state,
+		 int status)
+{
+	if (state == CONNECTING)
+		sim_conn_fail(pair, side, RK_CLOSE_UNREACHABLE, -ECONNRESET);
+	else
+		sim_conn_fail(pair, side, RK_CLOSE_ERROR, status);
+}
+
 void sim_conn_event(struct event *event)
 {
 	struct pair *pair = event->pair;
@@ -279,12 +289,7 @@ void sim_conn_event(struct event *event)
 			      -ETIMEDOUT);
 		break;
 	case EVENT_FAIL:
-		if (conn->state == CONNECTING)
-			sim_conn_fail(pair, event->side, RK_CLOSE_UNREACHABLE,
-				      -ECONNRESET);
-		else
-			sim_conn_fail(pair, event->side, RK_CLOSE_ERROR,
-				      event->status);
+		lost(pair, event->side, conn->state, event->status);
 		break;
 	case EVENT_LOCAL_CLOSED:
 		sim_conn_fail(pair, event->side, RK_CLOSE_LOCAL, 0);
