@@ -101,7 +101,7 @@ class Client:
         parts, got = [self.buffer], 0
         while got < least:
             try:
-                data = self.sock.recv(max(65536, least - got))
+                data = self.sock.recv(1 << 18)
             except ConnectionResetError:
                 data = b""
             if not data:
