@@ -3,40 +3,7 @@
  * Every way a request can fail, by its name: who gets which status, what
  * becomes of the two queue pairs, what is flushed and in which order.
  */
-#include "softverbs/objects.h"
-
-#include "verbs_pair.h"
-
-static enum ibv_qp_state state_of(const struct end *end)
-{
-	struct ibv_qp_init_attr init;
-	struct ibv_qp_attr attr;
-
-	softverbs_table()->query_qp(end->qp, &attr, IBV_QP_STATE, &init);
-	return attr.qp_state;
-}
-
-/* Is the only asynchronous event of this type, for this queue pair? */
-static bool async_is(struct end *end, enum ibv_event_type type)
-{
-	const struct rk_verbs_table *v = softverbs_table();
-	struct pollfd fd = { .fd = end->context->async_fd, .events = POLLIN };
-	struct ibv_async_event event;
-	bool good;
-
-	if (poll(&fd, 1, 0) != 1 || v->get_async_event(end->context, &event))
-		return false;
-	good = event.event_type == type && event.element.qp == end->qp;
-	v->ack_async_event(&event);
-	return good && poll(&fd, 1, 0) == 0;
-}
-
-static bool flushed(struct ibv_cq *cq, uint64_t wr_id)
-{
-	struct ibv_wc wc = poll_one(cq);
-
-	return wc.status == IBV_WC_WR_FLUSH_ERR && wc.wr_id == wr_id;
-}
+#include "verbs_fate.h"
 
 static void too_long_for_the_receive(void)
 {
@@ -70,30 +37,6 @@ static void too_long_for_the_receive(void)
 	pair_close(&p);
 }
 
-static void disconnect(struct end *end, const char *word)
-{
-	struct soft_device *device = soft_enter();
-
-	soft_qp_disconnect(soft_qp_of(end->qp), word, strlen(word) + 1);
-	soft_unlock(device);
-}
-
-static void a_refusal_is_told_before_a_disconnect(void)
-{
-	struct pair p;
-	struct ibv_wc wc;
-
-	pair_open(&p, &(struct pair_options){ .rnr_retry = 7 });
-	receive(&p.b, 1, 0, 63);
-	send_at(&p.a, 10, 0, 64, 0);
-	ibv_poll_cq(p.b.recv_cq, 0, &wc);
-	disconnect(&p.b, "it was too long");
-	wc = poll_one(p.a.send_cq);
-	ok(wc.status == IBV_WC_REM_INV_REQ_ERR && p.a.disconnects == 1,
-	   "a refusal and a disconnect seen together: the refusal counts");
-	pair_close(&p);
-}
-
 enum wrong { KEY, BEYOND, BEFORE, WRAP, RIGHT, DOMAIN, STALE };
 
 static void wrong_access(enum wrong how, enum ibv_wr_opcode opcode,
@@ -101,6 +44,7 @@ static void wrong_access(enum wrong how, enum ibv_wr_opcode opcode,
 {
 	const struct rk_verbs_table *v = softverbs_table();
 	struct pair p;
+	int access = PAIR_ACCESS;
 	struct ibv_pd *pd;
 	struct ibv_mr *mr;
 	struct ibv_sge sge;
@@ -110,11 +54,10 @@ static void wrong_access(enum wrong how, enum ibv_wr_opcode opcode,
 
 	pair_open(&p, &(struct pair_options){ .rnr_retry = 7 });
 	pd = v->alloc_pd(p.b.context);
-	mr = v->reg_mr(how == DOMAIN ? pd : p.b.pd, p.b.mem, 4096,
-		       how != RIGHT ? PAIR_ACCESS :
-		       opcode == IBV_WR_RDMA_READ ?
-			       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE :
-			       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ);
+	if (how == RIGHT)
+		access &= opcode == IBV_WR_RDMA_READ ? ~IBV_ACCESS_REMOTE_READ :
+						       ~IBV_ACCESS_REMOTE_WRITE;
+	mr = v->reg_mr(how == DOMAIN ? pd : p.b.pd, p.b.mem, 4096, access);
 	sge = piece(&p.a, 0, 64);
 	memset(p.a.mem, 'x', 64);
 	receive(&p.b, 7, 0, 8);
@@ -351,189 +294,6 @@ static void everything_is_flushed_in_order(void)
 	pair_close(&p);
 }
 
-/* ---- the end of a connection ------------------------------------------ */
-
-static void last_words_arrive(void)
-{
-	struct pair p;
-	struct ibv_wc wc;
-
-	pair_open(&p, &(struct pair_options){ .rnr_retry = 7 });
-	receive(&p.b, 1, 0, 64);
-	receive(&p.b, 2, 0, 64);
-	receive(&p.a, 3, 0, 64);
-	device_pump(true);
-	strcpy(p.a.mem, "bye");
-	send_at(&p.a, 1, 0, 4, IBV_SEND_SIGNALED);
-	disconnect(&p.a, "because");
-	ok(state_of(&p.a) == IBV_QPS_ERR && flushed(p.a.recv_cq, 3),
-	   "who disconnects is in error at once");
-	wc = poll_one(p.b.recv_cq);
-	ok(wc.wr_id == 1 && wc.status == IBV_WC_SUCCESS &&
-		   !strcmp(p.b.mem, "bye"), "what it had sent arrives");
-	ok(flushed(p.b.recv_cq, 2), "then the rest is flushed");
-	ok(p.b.disconnects == 1 && !strcmp(p.b.farewell, "because"),
-	   "and its reason is told, once");
-	disconnect(&p.a, "again");
-	device_pump(true);
-	ok(p.b.disconnects == 1 && p.a.disconnects == 0, "and only once");
-	pair_close(&p);
-}
-
-static void a_disconnect_finds_its_way_through_a_full_ring(void)
-{
-	struct pair p;
-	struct ibv_wc wc;
-	unsigned got = 0;
-
-	pair_open(&p, &(struct pair_options){ .rnr_retry = 7, .recv_wr = 64,
-					      .send_wr = 64 });
-	for (unsigned i = 0; i < 64; i++)
-		receive(&p.b, i, 0, 64);
-	for (unsigned i = 0; i < 64; i++)
-		send_at(&p.a, i, 0, 8, 0);
-	disconnect(&p.a, "full");
-	ok(qp_of(p.a.qp)->owed == OWES_DISCONNECT, "64 records fill the ring");
-	while (got < 64 && poll_one(p.b.recv_cq).status == IBV_WC_SUCCESS)
-		got++;
-	ok(got == 64, "all are received");
-	ok(until(p.b.disconnects == 1) && !strcmp(p.b.farewell, "full"),
-	   "then the disconnect");
-	while (ibv_poll_cq(p.b.recv_cq, 1, &wc) == 1)
-		got++;
-	ok(got == 64, "and nothing after it");
-	pair_close(&p);
-}
-
-static void both_disconnect(void)
-{
-	struct pair p;
-
-	pair_open(&p, &(struct pair_options){ 0 });
-	disconnect(&p.a, "a");
-	disconnect(&p.b, "b");
-	device_pump(true);
-	device_pump(true);
-	ok(p.a.disconnects == 1 && p.b.disconnects == 1,
-	   "each learns of the other's disconnect, though in error");
-	pair_close(&p);
-}
-
-/* As librdmacm does it: to error first, then the disconnect. */
-static void a_disconnect_after_an_error_is_told(void)
-{
-	struct pair p;
-
-	pair_open(&p, &(struct pair_options){ .rnr_retry = 7 });
-	modify_state(p.a.qp, IBV_QPS_ERR);
-	disconnect(&p.a, "late");
-	device_pump(true);
-	ok(p.b.disconnects == 1 && !strcmp(p.b.farewell, "late") &&
-		   state_of(&p.b) == IBV_QPS_ERR, "to an idle peer");
-	pair_close(&p);
-
-	pair_open(&p, &(struct pair_options){ .rnr_retry = 7 });
-	modify_state(p.a.qp, IBV_QPS_ERR);
-	send_at(&p.b, 1, 0, 8, 0);
-	ok(poll_one(p.b.send_cq).status == IBV_WC_RETRY_EXC_ERR,
-	   "a peer that noticed by itself");
-	disconnect(&p.a, "later");
-	device_pump(true);
-	ok(p.b.disconnects == 1 && !strcmp(p.b.farewell, "later"),
-	   "is told as well");
-	pair_close(&p);
-}
-
-/* ---- what a peer may say ---------------------------------------------- */
-
-/* Push a raw record from a's lane and see b's queue pair fail. */
-static void nonsense(const char *name, struct record record, size_t bytes,
-		     unsigned receives)
-{
-	struct pair p;
-	struct soft_device *device;
-	struct iovec iov;
-	bool good;
-
-	pair_open(&p, &(struct pair_options){ .rnr_retry = 7 });
-	for (unsigned i = 0; i < receives; i++)
-		receive(&p.b, i, 0, 4096);
-	device = soft_enter();
-	iov = (struct iovec){ p.a.mem, bytes };
-	good = !lane_push(&qp_of(p.a.qp)->lane, &record, &iov, 1);
-	lane_flush(&qp_of(p.a.qp)->lane);
-	soft_unlock(device);
-	device_pump(true);
-	good &= state_of(&p.b) == IBV_QPS_ERR;
-	good &= async_is(&p.b, IBV_EVENT_QP_REQ_ERR);
-	for (unsigned i = 0; i < receives; i++)
-		good &= flushed(p.b.recv_cq, i);
-	device_pump(true);
-	good &= state_of(&p.a) == IBV_QPS_ERR;
-	ok(good, "%s costs the sender the connection", name);
-	while (async_is(&p.a, IBV_EVENT_QP_FATAL))
-		;
-	pair_close(&p);
-}
-
-static void nonsense_is_refused(void)
-{
-	nonsense("a send without a credit",
-		 (struct record){ .op = RECORD_SEND, .flags = RECORD_LAST,
-				  .length = 8 }, 8, 0);
-	nonsense("a write with immediate without a credit",
-		 (struct record){ .op = RECORD_WRITE_IMM,
-				  .flags = RECORD_LAST | RECORD_HAS_IMM }, 0,
-		 0);
-	nonsense("a fragment out of place",
-		 (struct record){ .op = RECORD_SEND, .flags = RECORD_LAST,
-				  .length = 16, .offset = 8 }, 8, 1);
-	nonsense("a last fragment that is not the last",
-		 (struct record){ .op = RECORD_SEND, .flags = RECORD_LAST,
-				  .length = 16 }, 8, 1);
-	nonsense("a whole message that is not the last",
-		 (struct record){ .op = RECORD_SEND, .length = 8 }, 8, 1);
-	nonsense("a fragment beyond its message",
-		 (struct record){ .op = RECORD_SEND, .flags = RECORD_LAST,
-				  .length = 4 }, 8, 1);
-	nonsense("an empty fragment",
-		 (struct record){ .op = RECORD_SEND, .length = 8 }, 0, 1);
-	nonsense("a write with immediate that has none",
-		 (struct record){ .op = RECORD_WRITE_IMM,
-				  .flags = RECORD_LAST }, 0, 1);
-	nonsense("a disconnect with too much to say",
-		 (struct record){ .op = RECORD_DISCONNECT,
-				  .flags = RECORD_LAST }, 225, 1);
-}
-
-static void another_message_inside_one(void)
-{
-	struct pair p;
-	struct soft_device *device;
-	struct iovec iov;
-	struct record first = { .op = RECORD_SEND, .length = 16 },
-		      second = { .op = RECORD_SEND, .length = 17, .offset = 8,
-				 .flags = RECORD_LAST };
-	int err;
-
-	pair_open(&p, &(struct pair_options){ .rnr_retry = 7 });
-	receive(&p.b, 1, 0, 4096);
-	device = soft_enter();
-	iov = (struct iovec){ p.a.mem, 8 };
-	err = lane_push(&qp_of(p.a.qp)->lane, &first, &iov, 1);
-	iov.iov_len = 9;
-	err |= lane_push(&qp_of(p.a.qp)->lane, &second, &iov, 1);
-	lane_flush(&qp_of(p.a.qp)->lane);
-	soft_unlock(device);
-	device_pump(true);
-	ok(!err && state_of(&p.b) == IBV_QPS_ERR &&
-		   async_is(&p.b, IBV_EVENT_QP_REQ_ERR),
-	   "a length that changes inside a message is refused");
-	until(state_of(&p.a) == IBV_QPS_ERR);
-	async_is(&p.a, IBV_EVENT_QP_FATAL);
-	pair_close(&p);
-}
-
 static void a_read_without_the_depth_for_one(void)
 {
 	struct pair p;
@@ -563,7 +323,6 @@ static void longer_than_a_message_can_be(void)
 int main(void)
 {
 	too_long_for_the_receive();
-	a_refusal_is_told_before_a_disconnect();
 	wrong_access(KEY, IBV_WR_RDMA_WRITE, "no such key");
 	wrong_access(BEYOND, IBV_WR_RDMA_WRITE, "a byte beyond the region");
 	wrong_access(BEFORE, IBV_WR_RDMA_WRITE, "a byte before the region");
@@ -579,12 +338,6 @@ int main(void)
 	the_peer_went_to_error(false);
 	the_peer_went_to_error(true);
 	everything_is_flushed_in_order();
-	last_words_arrive();
-	a_disconnect_finds_its_way_through_a_full_ring();
-	both_disconnect();
-	a_disconnect_after_an_error_is_told();
-	nonsense_is_refused();
-	another_message_inside_one();
 	a_read_without_the_depth_for_one();
 	longer_than_a_message_can_be();
 	return ok_done();

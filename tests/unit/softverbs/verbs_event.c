@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <sys/wait.h>
 
-#include "verbs_pair.h"
+#include "verbs_peer.h"
 
 static const struct rk_verbs_table *v;
 
@@ -60,7 +60,7 @@ static void one_event_per_arming(void)
 	ok(!take_event(&p.b), "once, though two came");
 	ok(ibv_poll_cq(p.b.recv_cq, 1, &wc) == 1 &&
 		   ibv_poll_cq(p.b.recv_cq, 1, &wc) == 1 &&
-		   ibv_poll_cq(p.b.recv_cq, 1, &wc) == 1, "all three are there");
+		   ibv_poll_cq(p.b.recv_cq, 1, &wc) == 1, "all three are in");
 	ok(!readable(p.b.channel->fd, 0), "the descriptor is quiet again");
 	pair_close(&p);
 }
@@ -207,7 +207,7 @@ static void a_queue_pair_waits_for_the_ack_too(void)
 	access_at(&p.a, &beyond, IBV_WR_RDMA_WRITE, 1, 0, 8, 0);
 	device_pump(true);
 	ok(!v->get_async_event(p.b.context, &event) &&
-		   event.element.qp == p.b.qp, "an asynchronous event is taken");
+		   event.element.qp == p.b.qp, "an async event is taken");
 	destroyed = false;
 	pthread_create(&thread, NULL, destroy_qp, p.b.qp);
 	usleep(20000);
@@ -429,7 +429,7 @@ static void a_sleeping_sender_learns_of_its_ack(void)
 	receive(&p.b, 3, 0, 64);
 	send_at(&p.a, 2, 0, 8, 0);
 	send_at(&p.a, 3, 0, 64, IBV_SEND_SIGNALED);
-	ok(poll_one(p.b.recv_cq).status == IBV_WC_SUCCESS, "one of unsure fate");
+	ok(poll_one(p.b.recv_cq).status == IBV_WC_SUCCESS, "an unsure one");
 	ok(readable(p.a.channel->fd, 1000) && take_event(&p.a) == p.a.send_cq,
 	   "wakes it when it is acknowledged");
 	pair_close(&p);

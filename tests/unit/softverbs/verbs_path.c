@@ -73,7 +73,7 @@ static void write_with_immediate(void)
 		      IBV_SEND_SIGNALED), "a write with immediate is posted");
 	wc = poll_one(p.b.recv_cq);
 	ok(wc.status == IBV_WC_SUCCESS && wc.wr_id == 5 &&
-		   wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM, "it takes a receive");
+		   wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM, "takes a receive");
 	ok(wc.byte_len == 7 && wc.wc_flags == IBV_WC_WITH_IMM &&
 		   wc.imm_data == htonl(77), "tells its length and immediate");
 	ok(!strcmp(p.b.mem + 64, "placed"), "its data is there");

@@ -10,7 +10,7 @@
 
 #include "softverbs/wire_internal.h"
 
-#include "verbs_pair.h"
+#include "verbs_peer.h"
 
 static const struct rk_verbs_table *v;
 static const struct pair_options options = { .rnr_retry = 7, .recv_wr = 64,

@@ -90,7 +90,8 @@ static void what_is_given_is_written_back(void)
 		.max_recv_sge = 2, .max_inline_data = 65536 };
 	qp = v->create_qp(p.a.pd, &init);
 	ok(qp && !v->query_qp(qp, &attr, IBV_QP_CAP, &asked) &&
-		   asked.cap.max_send_wr == 100 && asked.cap.max_recv_wr == 50 &&
+		   asked.cap.max_send_wr == 100 &&
+		   asked.cap.max_recv_wr == 50 &&
 		   attr.cap.max_send_sge == 3 &&
 		   attr.cap.max_inline_data == 65536,
 	   "a query tells what was given");

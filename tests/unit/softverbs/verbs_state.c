@@ -73,7 +73,7 @@ static void the_way_up(void)
 	   "RTR without the connection manager is not supported");
 	ok(modify(qp, IBV_QPS_SQD, 0) == EINVAL, "INIT to SQD is none");
 	ok(!modify(qp, IBV_QPS_ERR, 0) && qp->state == IBV_QPS_ERR, "ERR");
-	ok(modify(qp, IBV_QPS_INIT, INIT_MASK) == EINVAL, "only RESET leads on");
+	ok(modify(qp, IBV_QPS_INIT, INIT_MASK) == EINVAL, "a dead end");
 	masks(qp, IBV_QPS_RESET, 0, 0, "ERR to RESET");
 	ok(!modify(qp, IBV_QPS_RESET, 0) &&
 		   !modify(qp, IBV_QPS_INIT, INIT_MASK), "and round again");
