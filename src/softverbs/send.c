@@ -186,7 +186,7 @@ static void try_waiting(struct soft_qp *qp)
 	}
 }
 
-/* In 10 us, by the code of min_retry_timer. */
+/* In 10 us, by the code of min_rnr_timer; the first is 655.36 ms. */
 static const uint16_t rnr_pause[32] = {
 	65535, 1,    2,    3,	 4,    6,    8,	   12,
 	16,    24,   32,   48,	 64,   96,   128,  192,
