@@ -22,6 +22,7 @@ static const struct {
 	NAME(name_busy, "RedisModule_IsModuleNameBusy"),
 	NAME(log, "RedisModule_Log"),
 	NAME(detached_context, "RedisModule_GetDetachedThreadSafeContext"),
+	NAME(context_free, "RedisModule_FreeThreadSafeContext"),
 	NAME(string_text, "RedisModule_StringPtrLen"),
 	NAME(call, "RedisModule_Call"),
 	NAME(reply_element, "RedisModule_CallReplyArrayElement"),

@@ -47,6 +47,7 @@ struct rk_server_api {
 		    const char *format, ...) RK_PRINTF(3, 4);
 	struct rk_server_context *(*detached_context)(
 		struct rk_server_context *ctx);
+	void (*context_free)(struct rk_server_context *detached);
 
 	const char *(*string_text)(const struct rk_server_string *string,
 				   size_t *bytes);

@@ -198,9 +198,11 @@ int RedisModule_OnLoad(struct rk_server_context *ctx,
 	rk_log_set_sink(log_sink);
 	ret = load(ctx, argv, argc);
 	if (ret != RK_SERVER_OK) {
-		/* The server frees what the context points at. */
-		rk_core.ctx = NULL;
+		/* The server forgets the module, and what the context points
+		 * at is gone. */
 		rk_log_set_sink(NULL);
+		rk_api.context_free(rk_core.ctx);
+		rk_core.ctx = NULL;
 	}
 	return ret;
 }
