@@ -25,7 +25,8 @@ enum {
 	PROCESS_MAX = 1024,  /* events of one call without a budget */
 	CM_EVENTS_MAX = 64,  /* of one call */
 	CM_EVERY_CALLS = 64, /* looks at the event channel, when busy */
-	CM_EVERY_IDLE = 8,   /* and when nothing comes */
+	CM_EVERY_IDLE = 512, /* and when nothing comes */
+	CM_EVERY_UNSETTLED = 8, /* the same, while connections are made */
 	TAKE_EVERY_ARMS = 16,
 };
 
@@ -234,13 +235,14 @@ static void wake(struct fabric_context *context)
 
 static bool cm_is_due(struct fabric_context *context, unsigned found)
 {
-	if (found)
+	if (context->cm_due)
+		return true;
+	if (found) {
 		context->idle = 0;
-	else
-		context->idle++;
-	return context->cm_due || ++context->calls % CM_EVERY_CALLS == 0 ||
-	       (!found &&
-		(context->unsettled || context->idle % CM_EVERY_IDLE == 0));
+		return ++context->calls % CM_EVERY_CALLS == 0;
+	}
+	return ++context->idle % (context->unsettled ? CM_EVERY_UNSETTLED :
+						       CM_EVERY_IDLE) == 0;
 }
 
 static unsigned context_process(struct rk_context *base, unsigned budget)
