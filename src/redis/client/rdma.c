@@ -12,6 +12,7 @@
  */
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -26,6 +27,7 @@
 
 enum {
 	SPIN_US = 50,
+	TURNS_PER_YIELD = 32, /* some 3 us */
 	GOODBYE_MS = 200, /* for the last words of all links at the end */
 };
 
@@ -345,12 +347,15 @@ static int hand_out(struct rdma_context *context, struct rk_link_ready *ready,
 	return (int)filled;
 }
 
-/* Until something is due, the spin budget is used up, or it is end_ns. */
+/*
+ * Until something is due, the spin budget is used up, or it is end_ns.  The
+ * server may be waiting for this very processor, so it is offered now and then.
+ */
 static void spin(struct rdma_context *context, uint64_t end_ns)
 {
 	uint64_t now_ns, spin_end_ns = 0;
 
-	for (;;) {
+	for (unsigned turn = 1;; turn++) {
 		rk_context_process(context->device, 0);
 		if (!rk_list_empty(&context->due) || !context->spin_ns)
 			return;
@@ -360,7 +365,10 @@ static void spin(struct rdma_context *context, uint64_t end_ns)
 					     end_ns);
 		if (now_ns >= spin_end_ns)
 			return;
-		rk_pause();
+		if (turn % TURNS_PER_YIELD)
+			rk_pause();
+		else
+			sched_yield();
 	}
 }
 
