@@ -27,6 +27,10 @@
 /* Whether spinning pays: see spin(). */
 enum { LUCK_MAX = 8, LUCK_LOST = 2, LUCK_RETRY = 64 };
 
+/* How long a pass without work looks at the device before the server's loop
+ * goes round: about what going round costs.  Other clients wait so long. */
+enum { LINGER_NS = 4000 };
+
 static struct {
 	int poll_fd, kick_fd, timer_fd;
 	void *main;
@@ -204,6 +208,22 @@ static void found_work(uint64_t now_ns, unsigned served)
 	loop.spinning = false;
 }
 
+/*
+ * A pass of a spin that found nothing: going round the server's loop takes
+ * system calls, and a request that comes meanwhile waits for all of them.
+ */
+static unsigned linger(uint64_t now_ns)
+{
+	uint64_t end_ns = now_ns + LINGER_NS;
+	unsigned events;
+
+	do {
+		rk_pause();
+		events = rk_context_process(rk_core.device, 0);
+	} while (!events && !rk_load(&loop.handed) && rk_now_ns() < end_ns);
+	return events;
+}
+
 static void settle(uint64_t now_ns, uint64_t expires_ns)
 {
 	if (!rk_list_empty(&loop.ready) || spin(now_ns)) {
@@ -231,6 +251,8 @@ static void on_readable(void *server_loop, int fd, void *data, int mask)
 	rk_loop_counts.passes++;
 	drain_timer(now_ns);
 	events = rk_context_process(rk_core.device, 0);
+	if (!events && loop.spinning && rk_list_empty(&loop.ready))
+		events = linger(now_ns);
 	rk_loop_take_over();
 	expires_ns = rk_links_expire(now_ns);
 	served = serve_ready(pass);

@@ -88,6 +88,21 @@ static int refuse(const char *why)
 	return RK_SERVER_ERR;
 }
 
+/*
+ * A large window hides the time a network takes.  Within one host there is
+ * none to hide, and the windows of all clients together stay in the cache.
+ */
+static void choose_window(void)
+{
+	struct rk_context_info info;
+
+	if (rk_core.settings.rx_bytes)
+		return;
+	rk_context_info_get(rk_core.device, &info);
+	rk_core.settings.rx_bytes = info.software ? RK_STREAM_WINDOW_MIN :
+						    RK_STREAM_WINDOW_DEFAULT;
+}
+
 static int open_device(char *why, size_t why_bytes)
 {
 	struct rk_context_params params = {
@@ -101,6 +116,8 @@ static int open_device(char *why, size_t why_bytes)
 	if (ret)
 		snprintf(why, why_bytes, "rdma-device %s cannot be opened: %s",
 			 params.device, strerror(-ret));
+	else
+		choose_window();
 	return ret;
 }
 

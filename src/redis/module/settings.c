@@ -279,7 +279,6 @@ int rk_settings_read(struct rk_settings *settings,
 	int ret;
 
 	*settings = (struct rk_settings){
-		.rx_bytes = RK_STREAM_WINDOW_DEFAULT,
 		.completion_vector = -1,
 		.device = "auto",
 		.spin_us = RK_SPIN_DEFAULT_US,

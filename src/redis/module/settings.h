@@ -40,7 +40,7 @@ struct rk_settings {
 	uint16_t port;
 	struct rk_bind bind[RK_BIND_MAX];
 	unsigned bind_count;
-	uint32_t rx_bytes;
+	uint32_t rx_bytes; /* 0: what suits the device */
 	int completion_vector;
 	char device[64];
 	uint32_t spin_us;
