@@ -15,6 +15,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdint.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -258,6 +259,8 @@ static void on_readable(void *server_loop, int fd, void *data, int mask)
 	served = serve_ready(pass);
 	if (events || served)
 		found_work(now_ns, served);
+	else if (loop.spinning)
+		sched_yield(); /* the client may share our processor */
 	settle(now_ns, expires_ns);
 }
 
