@@ -27,7 +27,7 @@
 
 enum {
 	SPIN_US = 50,
-	TURNS_PER_YIELD = 32, /* some 3 us */
+	TURNS_PER_YIELD = 16, /* some 2 us */
 	GOODBYE_MS = 200, /* for the last words of all links at the end */
 };
 

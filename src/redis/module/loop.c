@@ -211,13 +211,15 @@ static void found_work(uint64_t now_ns, unsigned served)
 
 /*
  * A pass of a spin that found nothing: going round the server's loop takes
- * system calls, and a request that comes meanwhile waits for all of them.
+ * system calls, and a request that comes meanwhile waits for all of them.  The
+ * client may be waiting for this very processor, so that is offered first.
  */
 static unsigned linger(uint64_t now_ns)
 {
 	uint64_t end_ns = now_ns + LINGER_NS;
 	unsigned events;
 
+	sched_yield();
 	do {
 		rk_pause();
 		events = rk_context_process(rk_core.device, 0);
