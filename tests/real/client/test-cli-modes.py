@@ -77,7 +77,7 @@ def options(server):
     equal((r.code, r.out), (0, "PONG\n"), "without more, -p means RDMA")
     r = rdmakit("redis", "-s", server.unix, "PING")
     equal((r.code, r.out), (0, "PONG\n"), "-s")
-    r = rdmakit("redis", "--tcp", "-h", "localhost", "-p", str(server.port),
+    r = rdmakit("redis", "--tcp", "-h", "127.0.0.1", "-p", str(server.port),
                 "-n", "3", "CLIENT", "INFO")
     ok(r.code == 0 and " db=3 " in r.out, "--tcp, -h, -n", r)
     start = time.monotonic()
@@ -222,14 +222,27 @@ def pushes(server):
     equal(t.end(), 0, "Ctrl-D ends it")
 
 
+def has_terminals():
+    """A root without /dev/pts has none."""
+    try:
+        for fd in pty.openpty():
+            os.close(fd)
+    except OSError:
+        return False
+    return True
+
+
 def main():
     with Server() as server:
         options(server)
         for scheme in ("tcp", "unix", "rdma"):
             messages(server, scheme)
-        for scheme in ("tcp", "rdma"):
-            terminal(server, scheme)
-        pushes(server)
+        if has_terminals():
+            for scheme in ("tcp", "rdma"):
+                terminal(server, scheme)
+            pushes(server)
+        else:
+            ok(True, "on a terminal # SKIP no /dev/pts here")
     passwords()
     return done()
 
