@@ -23,7 +23,7 @@
 #include "base/compiler.h"
 #include "rdmakit/stream.h"
 
-enum { INPUT_BYTES = 65536, CONNECT_MS = 5000, LAST_WORDS_MS = 2000 };
+enum { INPUT_BYTES = 65536, CONNECT_MS = 30000, LAST_WORDS_MS = 2000 };
 
 static struct {
 	struct rk_context *device;

@@ -261,8 +261,6 @@ static void on_readable(void *server_loop, int fd, void *data, int mask)
 	served = serve_ready(pass);
 	if (events || served)
 		found_work(now_ns, served);
-	else if (loop.spinning)
-		sched_yield(); /* the client may share our processor */
 	settle(now_ns, expires_ns);
 }
 

@@ -23,7 +23,7 @@ MODULE = os.environ["RDMAKIT_MODULE"]
 PIPE = os.environ["RDMAKIT_PIPE"]
 SERVER = os.environ.get("RDMAKIT_SERVER", "redis-server").split()
 PRELOAD = os.environ.get("RDMAKIT_PRELOAD", "")
-PATIENCE = 20.0  # seconds until something that must happen has not
+PATIENCE = 40.0  # seconds until something that must happen has not
 
 
 # ------------------------------------------------------------------------ TAP
