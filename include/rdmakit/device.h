@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -27,21 +28,31 @@ struct rk_context;
 
 struct rk_context_params {
 	/*
-	 * "auto": the RDMA device that the system's rdma-core finds, else the
-	 * software device; "soft": the software device; else the name of one
-	 * of the system's devices.  NULL means "auto".
+	 * "auto": the RDMA device of the system's rdma-core that suits address,
+	 * else the software device; "soft": the software device; else the name
+	 * of one of the system's devices.  NULL means "auto".
 	 */
 	const char *device;
 	int completion_vector;	     /* -1: spread over the device's */
 	unsigned completion_entries; /* of the shared queue; 0 means 65536 */
 	uint64_t memory_cap_bytes;   /* registered memory; 0 means no cap */
+	/*
+	 * For "auto": an address that this context will listen on or, if it
+	 * is remote, connect to; IPv4 or IPv6, read by open only.  The device
+	 * is the one that owns it, or reaches it, or else the software device.
+	 * NULL, or a wildcard: the first that is usable.  A loopback address
+	 * is nobody's but the software device's, remote or not.
+	 */
+	const struct sockaddr *address;
+	bool address_is_remote; /* then opening may block, for 2 s at most */
 };
 
 /*
  * Open a device.  params may be NULL.  *out is NULL on failure and what was
  * wrong has been logged in one line.
  *   -ENODEV  no such device (the line names those there are)
- *   -ENOMEM, -EMFILE, -EINVAL
+ *   -EINVAL  no such completion vector, or address is no IP address
+ *   -ENOMEM, -EMFILE
  */
 RK_API int rk_context_open(struct rk_context **out,
 			   const struct rk_context_params *params);

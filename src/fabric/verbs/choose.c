@@ -8,6 +8,7 @@
  * Any thread.
  */
 #include <errno.h>
+#include <netdb.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -54,9 +55,9 @@ static const char *name_of(const struct devices *devices, int i)
 }
 
 /* NULL: it can carry what we do; else what is wrong with it. */
-static const char *what_is_wrong(const struct devices *devices, int i)
+static const char *what_is_wrong(const struct rk_verbs_table *table,
+				 struct ibv_context *verbs)
 {
-	struct ibv_context *verbs = devices->list[i];
 	struct ibv_device_attr attr;
 	struct ibv_port_attr port;
 
@@ -64,21 +65,21 @@ static const char *what_is_wrong(const struct devices *devices, int i)
 		return "is iWARP, which has no immediate data";
 	if (verbs->device->transport_type != IBV_TRANSPORT_IB)
 		return "has no reliable connections";
-	if (devices->table->query_device(verbs, &attr))
+	if (table->query_device(verbs, &attr))
 		return "cannot be queried";
 	for (unsigned n = 1; n <= attr.phys_port_cnt; n++) {
-		if (!devices->table->query_port(verbs, (uint8_t)n, &port) &&
+		if (!table->query_port(verbs, (uint8_t)n, &port) &&
 		    port.state == IBV_PORT_ACTIVE)
 			return NULL;
 	}
 	return "has no active port";
 }
 
-static void take(struct fabric_choice *out, const struct devices *devices,
-		 int i, const char *name)
+static void take(struct fabric_choice *out, const struct rk_verbs_table *table,
+		 struct ibv_context *verbs, const char *name)
 {
-	out->table = devices->table;
-	out->verbs = devices->list[i];
+	out->table = table;
+	out->verbs = verbs;
 	out->software = false;
 	snprintf(out->name, sizeof(out->name), "%s", name);
 }
@@ -92,12 +93,77 @@ static int choose_soft(struct fabric_choice *out)
 		       strerror(-ret));
 		return ret;
 	}
-	take(out, &devices_of_soft, 0, "soft");
+	take(out, devices_of_soft.table, devices_of_soft.list[0], "soft");
 	out->software = true;
 	return 0;
 }
 
-static bool choose_system(struct fabric_choice *out)
+static bool choose_first(const struct rk_verbs_table *table,
+			 struct fabric_choice *out)
+{
+	for (int i = 0; i < devices_of_system.count; i++) {
+		struct ibv_context *verbs = devices_of_system.list[i];
+		const char *name = name_of(&devices_of_system, i);
+		const char *problem = what_is_wrong(table, verbs);
+
+		if (problem) {
+			snprintf(out->reason, sizeof(out->reason),
+				 "device %s %s", name, problem);
+			continue;
+		}
+		take(out, table, verbs, name);
+		snprintf(out->reason, sizeof(out->reason),
+			 "the first usable RDMA device of this host");
+		return true;
+	}
+	return false;
+}
+
+static socklen_t address_bytes(const struct sockaddr *addr)
+{
+	return addr->sa_family == AF_INET ? sizeof(struct sockaddr_in)
+					  : sizeof(struct sockaddr_in6);
+}
+
+static bool choose_owner(const struct rk_verbs_table *table,
+			 const struct sockaddr *addr, bool remote,
+			 struct fabric_choice *out)
+{
+	const char *does = remote ? "reaches" : "owns";
+	char host[INET6_ADDRSTRLEN + 20] = "?"; /* and a scope */
+	struct ibv_context *verbs;
+	const char *name, *problem;
+	int ret;
+
+	getnameinfo(addr, address_bytes(addr), host, sizeof(host), NULL, 0,
+		    NI_NUMERICHOST);
+	ret = fabric_owner_find(table, addr, remote, &verbs);
+	if (ret) {
+		bool known = ret == -ENODEV || ret == -EADDRNOTAVAIL;
+
+		snprintf(out->reason, sizeof(out->reason),
+			 "no RDMA device of this host %s %s%s%s", does, host,
+			 known ? "" : ": ", known ? "" : strerror(-ret));
+		return false;
+	}
+	name = table->get_device_name(verbs->device);
+	problem = what_is_wrong(table, verbs);
+	if (problem) {
+		snprintf(out->reason, sizeof(out->reason),
+			 "device %s, which %s %s, %s", name, does, host,
+			 problem);
+		return false;
+	}
+	take(out, table, verbs, name);
+	snprintf(out->reason, sizeof(out->reason), "it %s %s", does, host);
+	return true;
+}
+
+/* The connection manager takes this host's own loopback address for that of
+ * any device when it connects, for that of none when it listens: both ends
+ * have to ask the same. */
+static bool choose_system(const struct sockaddr *addr, bool remote,
+			  struct fabric_choice *out)
 {
 	const char *problem;
 	const struct rk_verbs_table *table = fabric_system_table(&problem);
@@ -113,21 +179,10 @@ static bool choose_system(struct fabric_choice *out)
 			 "this host has no RDMA device");
 		return false;
 	}
-	for (int i = 0; i < devices_of_system.count; i++) {
-		const char *name = name_of(&devices_of_system, i);
-
-		problem = what_is_wrong(&devices_of_system, i);
-		if (problem) {
-			snprintf(out->reason, sizeof(out->reason),
-				 "device %s %s", name, problem);
-			continue;
-		}
-		take(out, &devices_of_system, i, name);
-		snprintf(out->reason, sizeof(out->reason),
-			 "the first usable RDMA device of this host");
-		return true;
-	}
-	return false;
+	if (!addr || fabric_address_is_wildcard(addr))
+		return choose_first(table, out);
+	return choose_owner(table, addr,
+			    remote && !fabric_address_is_loopback(addr), out);
 }
 
 static int choose_named(const char *wanted, struct fabric_choice *out)
@@ -142,7 +197,8 @@ static int choose_named(const char *wanted, struct fabric_choice *out)
 			const char *name = name_of(&devices_of_system, i);
 
 			if (!strcmp(name, wanted)) {
-				take(out, &devices_of_system, i, name);
+				take(out, table, devices_of_system.list[i],
+				     name);
 				snprintf(out->reason, sizeof(out->reason),
 					 "asked for");
 				return 0;
@@ -158,20 +214,35 @@ static int choose_named(const char *wanted, struct fabric_choice *out)
 	return -ENODEV;
 }
 
-int fabric_choose(const char *wanted, struct fabric_choice *out)
+static int choose_auto(const struct sockaddr *addr, bool remote,
+		       struct fabric_choice *out)
 {
 	int ret;
 
-	memset(out, 0, sizeof(*out));
-	if (!wanted || !strcmp(wanted, "auto")) {
-		if (choose_system(out))
-			return 0;
-		ret = choose_soft(out);
-		if (!ret)
-			rk_log(RK_LOG_INFO, "using the software device: %s",
-			       out->reason);
-		return ret;
+	if (addr && !fabric_address_is_ip(addr)) {
+		rk_log(RK_LOG_ERROR, "no device: the address is of family %d, "
+				     "which is not IP",
+		       addr->sa_family);
+		return -EINVAL;
 	}
+	if (choose_system(addr, remote, out))
+		return 0;
+	ret = choose_soft(out);
+	if (!ret)
+		rk_log(RK_LOG_INFO, "using the software device: %s",
+		       out->reason);
+	return ret;
+}
+
+int fabric_choose(const struct rk_context_params *params,
+		  struct fabric_choice *out)
+{
+	const char *wanted = params ? params->device : NULL;
+
+	memset(out, 0, sizeof(*out));
+	if (!wanted || !strcmp(wanted, "auto"))
+		return choose_auto(params ? params->address : NULL,
+				   params && params->address_is_remote, out);
 	if (strcmp(wanted, "soft"))
 		return choose_named(wanted, out);
 	snprintf(out->reason, sizeof(out->reason), "asked for");
@@ -191,7 +262,7 @@ int fabric_choose_from(const struct rk_verbs_table *table,
 		table->cm_free_devices(devices.list);
 		return -ENODEV;
 	}
-	take(out, &devices, 0, name_of(&devices, 0));
+	take(out, table, devices.list[0], name_of(&devices, 0));
 	snprintf(out->reason, sizeof(out->reason), "given");
 	table->cm_free_devices(devices.list);
 	return 0;

@@ -34,7 +34,7 @@ static const struct rk_fabric_ops fabric_ops;
 
 /* ---- open, close ------------------------------------------------------- */
 
-static int set_nonblocking(int fd)
+int fabric_set_nonblocking(int fd)
 {
 	int flags = fcntl(fd, F_GETFL);
 
@@ -46,7 +46,7 @@ static int set_nonblocking(int fd)
 static int watch(struct fabric_context *context, int fd)
 {
 	struct epoll_event event = { .events = EPOLLIN };
-	int ret = set_nonblocking(fd);
+	int ret = fabric_set_nonblocking(fd);
 
 	if (!ret && epoll_ctl(context->epoll_fd, EPOLL_CTL_ADD, fd, &event))
 		ret = -errno;
@@ -191,7 +191,7 @@ int rk_context_open(struct rk_context **out,
 	int ret;
 
 	*out = NULL;
-	ret = fabric_choose(params ? params->device : NULL, &choice);
+	ret = fabric_choose(params, &choice);
 	if (ret)
 		return ret;
 	return fabric_context_open(out, params, &choice);

@@ -4,6 +4,7 @@
  *
  *   system.c   the table of the system's rdma-core, opened at run time
  *   choose.c   which device
+ *   owner.c    whose an address is
  *   context.c  a context: open, close, process, arm
  *   cq.c       its completion queues, and whom a completion belongs to
  *   queue.c    a connection's queue pair: posting, completions, receives
@@ -13,7 +14,7 @@
  *   listen.c   listeners
  *   memory.c   registered memory
  *
- * Thread: the context's owner, but for system.c and choose.c (any).
+ * Thread: the context's owner, but for system.c, choose.c, owner.c (any).
  */
 #ifndef RK_FABRIC_VERBS_INTERNAL_H
 #define RK_FABRIC_VERBS_INTERNAL_H
@@ -28,9 +29,10 @@ enum {
 	REQUEST_BYTES_MAX = 56, /* private data a user may give */
 	REPLY_BYTES_MAX = 196,
 	REJECT_BYTES_MAX = 148,
+	FABRIC_ASK_MS = 2000, /* for the device that reaches an address */
 };
 
-/* ---- the device (system.c, choose.c) ----------------------------------- */
+/* ---- the device (system.c, choose.c, owner.c) -------------------------- */
 
 struct fabric_choice {
 	const struct rk_verbs_table *table;
@@ -43,11 +45,23 @@ struct fabric_choice {
 /* rdma-core's; NULL, and why in words, if this host has none. */
 const struct rk_verbs_table *fabric_system_table(const char **why_not);
 
-/* wanted as in struct rk_context_params; -ENODEV, logged. */
-int fabric_choose(const char *wanted, struct fabric_choice *out);
+/* By the device and the address of params, which may be NULL.  -ENODEV,
+ * -EINVAL and others, logged. */
+int fabric_choose(const struct rk_context_params *params,
+		  struct fabric_choice *out);
 /* The first device of a table. */
 int fabric_choose_from(const struct rk_verbs_table *table,
 		       struct fabric_choice *out);
+
+/* What follows takes IPv4 and IPv6. */
+bool fabric_address_is_ip(const struct sockaddr *addr);
+bool fabric_address_is_wildcard(const struct sockaddr *addr);
+bool fabric_address_is_loopback(const struct sockaddr *addr);
+/* The device that owns addr, or that reaches it as a remote one.  -ENODEV,
+ * -EADDRNOTAVAIL: none does; -ETIMEDOUT and others: not known. */
+int fabric_owner_find(const struct rk_verbs_table *table,
+		      const struct sockaddr *addr, bool remote,
+		      struct ibv_context **out);
 
 /* ---- a context --------------------------------------------------------- */
 
@@ -201,6 +215,7 @@ conn_context(const struct fabric_conn *conn)
 int fabric_context_open(struct rk_context **out,
 			const struct rk_context_params *params,
 			const struct fabric_choice *choice);
+int fabric_set_nonblocking(int fd);
 
 /* cq.c */
 int fabric_cq_open(struct fabric_context *context, unsigned entries);
