@@ -61,7 +61,9 @@ RK_API void rk_reply_free(struct rk_reply *reply); /* NULL is fine */
 struct rk_redis_params {
 	int connect_timeout_ms; /* 0 means 5000 */
 	int command_timeout_ms; /* 0 means for ever */
-	const char *device;	/* for rdma://; NULL means "auto" */
+	/* For rdma://; NULL means "auto": the device that reaches the server.
+	 * Finding it takes up to 2 s if the server's host does not answer. */
+	const char *device;
 	/* Poll this long before sleeping; 0: 50 for rdma:// on more than one
 	 * processor, else not at all. */
 	unsigned spin_us;

@@ -200,6 +200,7 @@ int bench_load_open(struct load *load)
 		.device = device,
 		.spin_us = options->spin_us,
 		.window_bytes = window_bytes(load),
+		.uri = &target->uri,
 	};
 	char why[160];
 	int ret;

@@ -322,6 +322,7 @@ static int start(struct rk_redis *redis, const struct rk_uri *uri,
 	struct rk_link_options options = {
 		.device = uri->device[0] ? uri->device : params->device,
 		.spin_us = params->spin_us ? (int)params->spin_us : -1,
+		.uri = uri,
 	};
 	int ret;
 

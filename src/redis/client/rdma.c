@@ -62,13 +62,31 @@ struct rdma_link {
 	struct rk_addresses addresses;
 };
 
+/* The address that decides on the device, if nothing else does: the first that
+ * will be tried.  A name that is not known is connect()'s to report. */
+static const struct sockaddr *
+first_address(const struct rk_link_options *options,
+	      struct rk_addresses *addresses)
+{
+	char error[160];
+
+	if (!options->uri ||
+	    (options->device && strcmp(options->device, "auto")) ||
+	    rk_resolve(addresses, options->uri, error, sizeof(error)))
+		return NULL;
+	return (const struct sockaddr *)&addresses->list[0];
+}
+
 static int rdma_open(struct rk_link_context **out,
 		     const struct rk_link_options *options, char *error,
 		     size_t error_bytes)
 {
+	struct rk_addresses addresses;
 	const struct rk_context_params params = {
 		.device = options->device,
 		.completion_vector = -1,
+		.address = first_address(options, &addresses),
+		.address_is_remote = true,
 	};
 	struct rdma_context *context = rk_zalloc(sizeof(*context));
 	int spin_us = options->spin_us < 0 ? SPIN_US : options->spin_us;

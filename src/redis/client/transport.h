@@ -48,6 +48,10 @@ struct rk_link_options {
 	const char *device; /* NULL: "auto"; for transports that have one */
 	int spin_us; /* poll so long before sleeping; -1: what suits it */
 	uint32_t window_bytes; /* receive memory of a link; 0: the default */
+	/* Where links will go to: "auto" is the device that reaches it.  NULL:
+	 * not known.  Only open() reads it, which may block: for the name, and
+	 * for a host that does not answer 2 s. */
+	const struct rk_uri *uri;
 };
 
 /* All members are required. */

@@ -103,12 +103,26 @@ static void choose_window(void)
 						    RK_STREAM_WINDOW_DEFAULT;
 }
 
+/* One device serves all addresses, so the first decides; one that may be
+ * missing only if there is no other. */
+static const struct sockaddr *main_address(const struct rk_settings *settings)
+{
+	unsigned i = 0;
+
+	while (i < settings->bind_count && settings->bind[i].optional)
+		i++;
+	if (i == settings->bind_count)
+		i = 0;
+	return (const struct sockaddr *)&settings->bind[i].addr;
+}
+
 static int open_device(char *why, size_t why_bytes)
 {
 	struct rk_context_params params = {
 		.device = rk_core.settings.device,
 		.completion_vector = rk_core.settings.completion_vector,
 		.memory_cap_bytes = rk_core.settings.memory_cap_bytes,
+		.address = main_address(&rk_core.settings),
 	};
 	int ret;
 

@@ -7,7 +7,8 @@
  *                                 go on without it; * and ::* : all of them
  *   rdma-rx-size BYTES            1048576; 65536 to 16777216
  *   rdma-completion-vector NUMBER -1: spread
- *   rdma-device NAME              auto, soft, or a device of the system
+ *   rdma-device NAME              auto (by the first address), soft, or a
+ *                                 device of the system
  *   rdma-spin MICROSECONDS        30 on more than one core; 0: off
  *   rdma-memory-cap BYTES         registered memory; 0: no cap
  *
