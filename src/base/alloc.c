@@ -32,9 +32,12 @@ void *rk_zalloc(size_t bytes)
 
 void *rk_calloc(size_t count, size_t bytes)
 {
-	if (!may_allocate())
+	size_t sum;
+
+	/* calloc() sees this too, but a sanitizer takes it for a mistake */
+	if (__builtin_mul_overflow(count, bytes, &sum) || !may_allocate())
 		return NULL;
-	return counted(calloc(count ? count : 1, bytes ? bytes : 1));
+	return counted(calloc(1, sum ? sum : 1));
 }
 
 void *rk_realloc(void *p, size_t bytes)
