@@ -4,6 +4,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "base/clock.h"
+
 static rk_log_sink *log_sink;
 static enum rk_log_level log_level = RK_LOG_INFO;
 
@@ -15,6 +17,16 @@ void rk_log_set_sink(rk_log_sink *sink)
 void rk_log_set_level(enum rk_log_level level)
 {
 	log_level = level;
+}
+
+bool rk_log_may(struct rk_log_limit *limit)
+{
+	uint64_t now_ns = rk_now_ns();
+
+	if (now_ns < limit->next_ns)
+		return false;
+	limit->next_ns = now_ns + RK_NS_PER_S;
+	return true;
 }
 
 void rk_log(enum rk_log_level level, const char *format, ...)

@@ -8,6 +8,9 @@
 #ifndef RK_BASE_LOG_H
 #define RK_BASE_LOG_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "base/compiler.h"
 
 enum rk_log_level { RK_LOG_DEBUG, RK_LOG_INFO, RK_LOG_WARNING, RK_LOG_ERROR };
@@ -19,6 +22,15 @@ void rk_log_set_sink(rk_log_sink *sink);
 
 /* Lines below this level are dropped; the default is RK_LOG_INFO. */
 void rk_log_set_level(enum rk_log_level level);
+
+/*
+ * For lines that a peer can cause: at most one a second from each limit, which
+ * the caller owns (zeroed, one thread at a time).  False: say nothing.
+ */
+struct rk_log_limit {
+	uint64_t next_ns;
+};
+bool rk_log_may(struct rk_log_limit *limit);
 
 void rk_log(enum rk_log_level level, const char *format, ...) RK_PRINTF(2, 3);
 

@@ -17,6 +17,7 @@
 #ifndef RK_STREAM_INTERNAL_H
 #define RK_STREAM_INTERNAL_H
 
+#include "base/log.h"
 #include "base/atomic.h"
 #include "base/clock.h"
 #include "base/list.h"
@@ -199,6 +200,7 @@ struct rk_stream_listener {
 	struct rk_stream_params params;
 	rk_stream_accepted *accepted;
 	void *user;
+	struct rk_log_limit refusals_said;
 };
 
 /* What the streams of one context share. */

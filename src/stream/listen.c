@@ -41,7 +41,7 @@ static int take(struct rk_stream_listener *l, struct rk_conn *conn)
 	return 0;
 
 refuse:
-	rk_conn_reject(conn, "out of memory", sizeof("out of memory"));
+	rk_conn_reject(conn, strerror(-ret), strlen(strerror(-ret)) + 1);
 	rk_conn_destroy(conn);
 	return ret;
 }
@@ -50,12 +50,12 @@ refuse:
 static void on_request(void *user, struct rk_conn *conn,
 		       const void *private_data, size_t bytes)
 {
-	int ret = take(user, conn);
+	struct rk_stream_listener *listener = user;
+	int ret = take(listener, conn);
 
-	if (ret)
+	if (ret && rk_log_may(&listener->refusals_said))
 		rk_log(RK_LOG_WARNING,
-		       "a connect request was refused: no memory for its "
-		       "stream (%s)",
+		       "a connect request was refused: no stream for it: %s",
 		       strerror(-ret));
 }
 

@@ -200,9 +200,11 @@ int fabric_conn_accept(struct rk_conn *base,
 		      ? -ECONNRESET
 		      : accept_request(conn, params, private_data, bytes);
 	if (ret) {
-		rk_log(RK_LOG_WARNING, "connection from %s not accepted: %s",
-		       fabric_conn_peer_text(conn, text, sizeof(text)),
-		       strerror(-ret));
+		if (rk_log_may(&context->refusals_said))
+			rk_log(RK_LOG_WARNING,
+			       "connection from %s not accepted: %s",
+			       fabric_conn_peer_text(conn, text, sizeof(text)),
+			       strerror(-ret));
 		fabric_conn_move(conn, CONN_CLOSED);
 		context->table->cm_reject(conn->id, NULL, 0);
 		return ret;

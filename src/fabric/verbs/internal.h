@@ -20,6 +20,7 @@
 #define RK_FABRIC_VERBS_INTERNAL_H
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "fabric/fabric.h"
 #include "softverbs/table.h"
 
@@ -103,6 +104,7 @@ struct fabric_context {
 	bool cm_due;	      /* look at the event channel */
 	unsigned calls, idle; /* of process(); those that found nothing */
 	unsigned unsettled;   /* connections that wait for a CM event */
+	struct rk_log_limit refusals_said, losses_said;
 
 	struct rk_list conns, listeners;
 	struct rk_list closing; /* closed() is due */

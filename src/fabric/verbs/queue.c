@@ -350,8 +350,9 @@ static void take_error(struct fabric_context *context, struct fabric_conn *conn,
 			fabric_conn_end(conn, RK_CLOSE_ERROR, 0, false);
 		return;
 	}
-	if (conn->state == CONN_ACCEPTED || conn->state == CONN_UP ||
-	    (conn->state == CONN_ENDING && !conn->reason_known))
+	if ((conn->state == CONN_ACCEPTED || conn->state == CONN_UP ||
+	     (conn->state == CONN_ENDING && !conn->reason_known)) &&
+	    rk_log_may(&context->losses_said))
 		rk_log(RK_LOG_WARNING, "connection with %s lost: %s (%d)",
 		       fabric_conn_peer_text(conn, text, sizeof(text)),
 		       status_words(wc->status), (int)wc->status);
