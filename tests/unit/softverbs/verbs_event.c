@@ -278,8 +278,12 @@ static bool sleep_for_one(struct end *end, struct ibv_wc *wc)
 		if (got)
 			return got == 1 && wc->status == IBV_WC_SUCCESS;
 		dawdle();
-		if (!readable(end->channel->fd, ROUND_MS))
+		if (!readable(end->channel->fd, ROUND_MS)) {
+			got = ibv_poll_cq(end->recv_cq, 1, wc);
+			printf("# not woken in %d ms; a poll then gives %d\n",
+			       ROUND_MS, got);
 			return false; /* a wake-up was lost */
+		}
 		if (!v->get_cq_event(end->channel, &cq, &context))
 			v->ack_cq_events(cq, 1);
 	}
@@ -297,11 +301,16 @@ static unsigned play(struct end *end, bool serves)
 				break;
 		receive(end, round, 0, 64);
 		dawdle();
-		if (send_at(end, round, 0, 8, IBV_SEND_SIGNALED))
+		if (send_at(end, round, 0, 8, IBV_SEND_SIGNALED)) {
+			printf("# round %u could not be sent\n", round);
 			break;
+		}
 		while (ibv_poll_cq(end->send_cq, 1, &wc) == 1)
-			if (wc.status != IBV_WC_SUCCESS)
+			if (wc.status != IBV_WC_SUCCESS) {
+				printf("# send of round %u: status %d\n",
+				       round, (int)wc.status);
 				return round;
+			}
 	}
 	/* stay for the last answer */
 	if (!serves && !sleep_for_one(end, &wc))
