@@ -376,7 +376,7 @@ int link_receive(struct wire_link *link, unsigned budget, bool deliver)
 		if (ret)
 			break;
 	}
-	if (ret < 0 && ret != -EPIPE && wire_may_complain(link->wire))
+	if (ret < 0 && ret != -EPIPE && rk_log_may(&link->wire->complaints))
 		rk_log(RK_LOG_WARNING,
 		       "link to process %d ended: its packet was refused: %s",
 		       (int)link->pid, strerror(-ret));

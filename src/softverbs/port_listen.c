@@ -220,7 +220,7 @@ static void listener_pause(struct wire_listener *listener, int error)
 {
 	struct wire *wire = listener->wire;
 
-	if (wire_may_complain(wire))
+	if (rk_log_may(&wire->complaints))
 		rk_log(RK_LOG_WARNING,
 		       "port %u: cannot accept a link: %s; again in %d ms",
 		       listener->port, strerror(-error), ACCEPT_PAUSE_MS);

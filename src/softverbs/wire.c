@@ -25,16 +25,6 @@ int wire_watch(struct wire *wire, int fd, struct wire_source *source,
 	return 0;
 }
 
-bool wire_may_complain(struct wire *wire)
-{
-	uint64_t now_ns = rk_now_ns();
-
-	if (wire->complained_ns && now_ns < wire->complained_ns + COMPLAINT_NS)
-		return false;
-	wire->complained_ns = now_ns;
-	return true;
-}
-
 static void wire_init_lists(struct wire *wire)
 {
 	rk_list_init(&wire->awake);

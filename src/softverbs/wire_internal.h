@@ -39,7 +39,6 @@ enum {
 #define LINK_HELLO_NS (10 * RK_NS_PER_S)
 #define LINK_LINGER_NS (5 * RK_NS_PER_S)
 #define HAZARD_WAIT_NS RK_NS_PER_MS
-#define COMPLAINT_NS RK_NS_PER_S
 #define REGION_SLAB_BYTES (2ull << 20)
 #define REGION_BYTES_MAX (1ull << 40)
 
@@ -65,7 +64,7 @@ struct wire {
 	uint64_t sleep_number; /* the last one published, on any link */
 	uint64_t linger_ns;
 	uint64_t hello_ns;
-	uint64_t complained_ns; /* last line logged about a peer */
+	struct rk_log_limit complaints; /* lines logged about peers */
 
 	struct rk_list awake;	/* links whose lanes every pump looks at */
 	struct rk_list pending; /* links with work that no event announces */
@@ -176,8 +175,6 @@ struct wire_link {
 
 RK_MUST_CHECK int wire_watch(struct wire *wire, int fd,
 			     struct wire_source *source, uint32_t events);
-/* At most one line a second about what peers do. */
-bool wire_may_complain(struct wire *wire);
 
 /* ---- wire_timer.c ------------------------------------------------------ */
 
